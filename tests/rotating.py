@@ -8,7 +8,8 @@ Mark a test, or a module, with the arguments that rotate:
     def test_a_bad_text_is_refused(agent: Agent, text: str) -> None: ...
 
 The first row then runs with the first `agent`, the second with the second, and so on; the
-combinations are the same in every run. Tests without a table run with all values, and so do tests
+combinations are the same in every run. Values beyond the end of a short table are spread over its
+rows, which then run with several values. Tests without a table run with all values, and so do tests
 that are marked as `rotating()`.
 """
 

@@ -86,7 +86,7 @@ class Receiver:
         return self.answer(delivery)
 
     def wait(self, number: int, seconds: float = PATIENCE) -> list[Delivery]:
-        """Wait until there are *number* deliveries, and return them."""
+        """Wait until there are at least *number* deliveries, and return all."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self.deliveries) >= number, seconds)
         assert arrived, f"{len(self.deliveries)} deliveries instead of {number}: {self.states}"

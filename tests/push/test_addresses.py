@@ -157,7 +157,7 @@ async def test_a_host_with_a_public_address_is_allowed(address: str) -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS_4, ids=INTERNAL_4)
-def test_all_addresses_of_an_internal_network_are_refused(
+def test_the_first_middle_and_last_address_of_an_internal_network_are_not_public(
     network: IPv4Network,
 ) -> None:
     middle = network[network.num_addresses // 2]
@@ -224,7 +224,7 @@ def test_a_prefix_that_is_not_public_is_followed_by_public_addresses(prefix: str
     assert is_public(IPv6Address(int(network[-1]) + 1))
 
 
-def test_only_one_eighth_of_ipv6_is_public() -> None:
+def test_the_ends_of_2000_3_are_public_and_the_addresses_next_to_them_are_not() -> None:
     first, last = IPv6Address("2000::"), IPv6Address("3fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
     assert list(summarize_address_range(first, last)) == [IPv6Network("2000::/3")]
     assert is_public(first)

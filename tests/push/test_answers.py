@@ -109,7 +109,7 @@ CUT_OFF: dict[str, Iterable[Step]] = {
 
 
 @pytest.mark.parametrize("steps", CUT_OFF.values(), ids=CUT_OFF)
-async def test_without_a_valid_status_the_status_is_0(steps: Iterable[Step]) -> None:
+async def test_without_a_valid_head_the_status_is_0(steps: Iterable[Step]) -> None:
     answer = await answer_of(lambda _: steps)
     if answer.status != 101:  # a status, but not a success
         assert answer.status == 0
@@ -219,7 +219,7 @@ async def test_an_attempt_ends_at_its_timeout(name: str) -> None:
 
 
 class SilentServer(TcpServer):
-    """Server that accepts connections and never answers; sets `ended` when one is closed."""
+    """Server that never answers; if it reads, it sets `ended` when a connection is closed."""
 
     def __init__(self, reads: bool) -> None:
         super().__init__()

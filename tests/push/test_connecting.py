@@ -292,7 +292,7 @@ UNTRUSTED: dict[str, Iterable[Any]] = {
 
 @pytest.mark.parametrize(("ca", "certified_name"), UNTRUSTED.values(), ids=UNTRUSTED)
 @pytest.mark.parametrize("dev", [False, True])
-async def test_a_server_without_a_certificate_for_the_name_gets_no_request(
+async def test_a_server_without_a_trusted_certificate_for_the_name_gets_no_request(
     ca: trustme.CA, certified_name: str, dev: bool
 ) -> None:
     with secure_server(certified_name, ca=ca) as server:

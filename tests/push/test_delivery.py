@@ -49,7 +49,7 @@ def test_each_transition_is_notified_in_the_version_of_the_push_config() -> None
     assert old_deliveries[-1].json == old_task
 
 
-def test_a_notification_equals_the_event_of_the_stream() -> None:
+def test_the_last_notification_has_the_status_of_the_task_and_each_has_an_id() -> None:
     with receiving() as receiver, agent() as caller:
         task = caller.send(url=receiver.url)
         receiver.wait(3)

@@ -308,7 +308,7 @@ async def test_an_allowed_host_may_have_an_internal_address(allowed_host: str, h
         ("2001:db8::/32", "hooks.example.com"),
     ],
 )
-async def test_without_a_wildcard_other_hosts_are_refused(
+async def test_hosts_and_addresses_that_are_not_listed_are_refused(
     allowed_host: str, host: str, address: str
 ) -> None:
     guard = Guard(PushSettings(allowed_hosts=[allowed_host]), resolver_for(address))

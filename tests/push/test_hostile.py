@@ -87,7 +87,7 @@ def caller_named(url: str, name: str) -> "closing[Caller]":
 # Receivers
 
 MAX_SLOWDOWN = 100
-"""Maximum slowdown of half of the answers during a flood, as a factor."""
+"""Maximum factor by which a flood may slow down the median answer."""
 FLOODS: dict[str, tuple[bytes, bytes]] = {
     "hints": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 8000),
     "chunks": (head(transfer_encoding="chunked"), b"1\r\nx\r\n" * 20000),
@@ -259,12 +259,12 @@ async def test_a_notification_that_cannot_be_built_fails_its_webhook_but_no_othe
 # Proxies, addresses and paths
 
 
-async def test_the_credentials_of_a_proxy_are_sent_only_to_the_proxy(
+async def test_the_credentials_of_a_proxy_are_sent_to_it_and_not_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     basic = b64encode(b"user:pass!").decode()
-    with raw(lambda requests: reply(b"", 403 if requests.method == "CONNECT" else 200)) as proxy:
+    with raw(lambda request: reply(b"", 403 if request.method == "CONNECT" else 200)) as proxy:
         address = proxy.url.replace("//", "//user:pass%21@")
         async with posting(dev=True, proxy=address) as post:
             assert (await post(f"http://{NAME}/hook;p=1?q=2")).status == 200
@@ -394,7 +394,7 @@ class RandomClient:
 def missing_or_reordered(
     client: RandomClient, accepted: dict[str, list[str]], failed: set[str]
 ) -> Iterable[Any]:
-    """Yield webhooks that were notified out of order or incompletely."""
+    """Yield webhooks that were notified out of order, or incompletely without a reason."""
     for task_id, config_id in client.hooks:
         versions = {
             notification_id(task_id, config_id, version): version for version in range(1, 9)

@@ -45,11 +45,11 @@ async def delete_and_set(queue_bench: Bench) -> None:
 
 
 CHANGES = {
-    "a set": lambda queue_bench: queue_bench.set_webhooks(hook(NEW)),
-    "the same set": lambda queue_bench: queue_bench.set_webhooks(hook()),
-    "a delete": lambda queue_bench: queue_bench.set_webhooks(),
-    "a delete and a set": delete_and_set,
-    "a set and a delete": lambda queue_bench: asyncio.gather(
+    "a new URL": lambda queue_bench: queue_bench.set_webhooks(hook(NEW)),
+    "the same URL": lambda queue_bench: queue_bench.set_webhooks(hook()),
+    "a deletion": lambda queue_bench: queue_bench.set_webhooks(),
+    "a deletion and a new URL": delete_and_set,
+    "a new URL and a deletion": lambda queue_bench: asyncio.gather(
         queue_bench.set_webhooks(hook(NEW)), queue_bench.set_webhooks()
     ),
     "a drain and a restart": drain_and_restart,
@@ -74,7 +74,7 @@ async def test_changes_at_the_end_of_an_attempt_are_applied(
             1 if steps < 2 else 0,
         )
         await CHANGES[name](queue_bench)
-        if status == 500 and name == "a set":  # without the backoff
+        if status == 500 and name == "a new URL":  # without the backoff
             assert (await queue_bench.transport.next()).url == NEW
         queue_bench.transport.answer_all()
         await queue_bench.set_webhooks(hook(LATER, "c2"))
@@ -195,7 +195,7 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
             params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
             release.set()
-            await wait_until(lambda: "status 500" in store.configs[task].tenant)  # keeps failures
+            await wait_until(lambda: "status 500" in store.configs[task].tenant)  # holds failures
             _, config = await ask(peer, "push get", task)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
     assert len(receiver) == 1

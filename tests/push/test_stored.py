@@ -65,7 +65,7 @@ async def test_slow_hosts_of_many_principals_do_not_starve_others(
             await push.queue.drain(0)
 
 
-async def test_no_notification_is_sent_after_the_queue_was_drained(tmp_path: Path) -> None:
+async def test_a_drained_queue_leaves_no_asyncio_task(tmp_path: Path) -> None:
     def answer(delivery: Delivery) -> Reply:
         return OK if len(receiver) == 1 else Reply(silent=True)
 

@@ -207,7 +207,7 @@ def test_lists_are_filtered_and_bounded() -> None:
             assert (response.status_code, response.json()["error"]["code"]) == (400, "BAD_REQUEST")
 
 
-def test_without_authentication_or_figures_there_is_no_list_of_all_webhooks() -> None:
+def test_without_authentication_or_metrics_there_is_no_list_of_all_webhooks() -> None:
     with receiving() as receiver, agent({"metrics": False}) as caller:
         task = caller.send(id="w", url=receiver.url)
         assert caller.get("webhooks").status_code == 404

@@ -30,7 +30,7 @@ class Internet(httpcore.AsyncNetworkBackend):
     """A network whose hosts have addresses of a test's choice.
 
     Args:
-        names: The addresses of names; with several, each connection gets the next one.
+        names: The addresses of names; each connection takes the next one.
         servers: The URLs of the servers at the addresses.
     """
 

@@ -154,7 +154,7 @@ async def test_a_timeout_cancels_the_remote_task() -> None:
 
 
 @pytest.mark.parametrize("names", CHAINS)
-async def test_the_text_of_a_remote_error_is_only_in_the_log(
+async def test_a_remote_error_is_logged_and_its_text_is_not_in_the_task(
     names: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(inputs: Inputs, context: Any) -> Any:

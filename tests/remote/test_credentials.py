@@ -43,7 +43,7 @@ def user_token() -> str:
 
 
 def start(stack: ExitStack, folder: Path, remote: dict[str, Any], **variables: str) -> Process:
-    """Start a gateway that knows its callers, with a remote agent."""
+    """Start a gateway that authenticates its callers, with a remote agent."""
     (folder / "gateway.yaml").write_text(
         yaml.safe_dump(
             {

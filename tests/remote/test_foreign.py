@@ -99,7 +99,7 @@ async def test_a_question_of_a_foreign_agent_is_answered_through_the_gateway(
 ) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):
         if not agent.question:
-            pytest.skip("the program has no questions in words")
+            pytest.skip("the agent asks no questions")
         with pytest.raises(InputRequired, match=agent.question) as asked:
             await gateway_agent.client.call(skill, "ask")
         task = await gateway_agent.client.reply(asked.value.task, "this one")

@@ -1,4 +1,4 @@
-"""Remote agents that are broken or hostile: bounded, refused, and never sent a message twice."""
+"""Broken and hostile remote agents: answers are bounded or refused, and calls are not retried."""
 
 import asyncio
 import resource
@@ -212,7 +212,7 @@ async def test_credentials_do_not_follow_a_card_to_another_origin() -> None:
 
 
 async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> None:
-    """The next call is checked by the new ones."""
+    """The next call is checked against the new ones."""
     schemas = [{"type": "object", "required": [name]} for name in ("old", "new")]
     started, version = asyncio.Event(), 0
     loop = asyncio.get_running_loop()

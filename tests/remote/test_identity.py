@@ -1,4 +1,4 @@
-"""Identities and conversations across agents: the claims that are passed on, and no others."""
+"""Identities and conversations across agents: what is passed on, and what is not."""
 
 from typing import Any
 

@@ -83,7 +83,7 @@ async def test_an_answer_is_passed_on_unchanged(names: str) -> None:
 
 
 @pytest.mark.parametrize("names", CHAINS)
-async def test_after_an_answer_that_does_not_fit_the_question_is_asked_again(names: str) -> None:
+async def test_the_question_is_asked_again_after_an_answer_that_does_not_fit(names: str) -> None:
     asker = Asker(field="day", schema={"type": "integer"})
     async with chain({"work": asker}, names) as agents:
         task = await ask(agents[0], names, {})
@@ -149,7 +149,7 @@ async def test_approval_may_be_asked_for_locally_before_the_agent_is_called() ->
             assert (task.status.state, task.value) == ("completed", {"a": 1})
 
 
-async def test_a_module_that_calls_remote_skills_gets_each_answer_once() -> None:
+async def test_a_module_that_calls_two_remote_skills_gets_the_answer_to_the_second() -> None:
     asker = Asker()
 
     async def outer(inputs: Inputs, context: Any) -> Any:

@@ -93,7 +93,7 @@ class Chain:
     """Three processes: the first serves the second's skills, and the second the third's.
 
     Attributes:
-        folder: The working folder of the third process.
+        folder: The working folder of the processes.
         processes: The processes, beginning with the one to call.
     """
 

@@ -205,21 +205,21 @@ async def test_agents_that_expose_each_other_do_not_nest_their_skills_endlessly(
     with listener() as first, listener() as second:
         urls = [f"http://127.0.0.1:{sock.getsockname()[1]}" for sock in (first, second)]
     ports = [int(url.rpartition(":")[2]) for url in urls]
-    b = RemoteAgent(urls[1], name="c", expose=True, retries=0)
-    c = RemoteAgent(urls[0], name="b", expose=True, retries=0)
+    to_c = RemoteAgent(urls[1], name="c", expose=True, retries=0)
+    to_b = RemoteAgent(urls[0], name="b", expose=True, retries=0)
     apps = [
-        app_of(registry_of({"x": ActionModule(echo)}), url=urls[0], companions=[b]),
-        app_of(registry_of({"y": ActionModule(echo)}), url=urls[1], companions=[c]),
+        app_of(registry_of({"x": ActionModule(echo)}), url=urls[0], companions=[to_c]),
+        app_of(registry_of({"y": ActionModule(echo)}), url=urls[1], companions=[to_b]),
     ]
     async with serving_at(apps[0], ports[0]), serving_at(apps[1], ports[1]):
         counts = []
         for _ in range(4):
-            counts.append((len(await b.refresh()), len(await c.refresh())))
+            counts.append((len(await to_c.refresh()), len(await to_b.refresh())))
         assert counts[-1] == counts[-2] == (2, 2)
 
 
 class Ping:
-    """A module that calls a remote one, if that is registered."""
+    """A module that calls a remote one and returns its output."""
 
     description = "Calls back."
     input_schema = output_schema = None
@@ -321,7 +321,9 @@ async def test_schemas_that_change_at_each_refresh_are_followed() -> None:
             assert definition.input_schema == schema
 
 
-async def test_a_slow_card_does_not_delay_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_start_waits_for_a_slow_card_only_until_a_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("apcore_a2a_remote.agent.START_TIMEOUT", 0.1)
     released = asyncio.Event()
 

@@ -22,7 +22,7 @@ async def trace_of(agent: Agent, task_id: str) -> dict[str, Any]:
     return trace
 
 
-async def test_a_chain_has_an_approval_a_nested_and_a_remote_call() -> None:
+async def test_a_trace_has_an_approval_a_nested_and_a_remote_call() -> None:
     async def plan(inputs: Any, context: Any) -> Any:
         executor = front.app.state.agent.setup.executor
         await executor.call_async("pay", inputs, context)

@@ -118,7 +118,7 @@ async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_ski
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_function_is_called_with_each_event_as_it_arrives(is_async: bool) -> None:
+async def test_a_function_is_called_with_each_event_in_order(is_async: bool) -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         for word in ("one", "two", "three"):
             yield {word: True}

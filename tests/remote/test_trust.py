@@ -1,4 +1,4 @@
-"""Cards that must be signed, but are changed, unsigned, or signed with another key."""
+"""Cards whose signature is valid, missing, broken by a change, or made with another key."""
 
 import json
 import subprocess

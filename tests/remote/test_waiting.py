@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Recorder:
-    """An ASGI application in front of an agent; it records the methods of JSON-RPC requests.
+    """An ASGI application that records the JSON-RPC requests to the agent behind it.
 
     Attributes:
         cuts: The number of responses whose connection is cut after `after` messages.
@@ -181,7 +181,7 @@ async def test_a_polled_task_holds_no_connection() -> None:
         assert {*recorder.methods} == {"SendMessage", "GetTask"}
 
 
-async def test_a_polled_task_is_canceled_when_its_call_is() -> None:
+async def test_a_polled_task_is_canceled_when_its_call_times_out() -> None:
     gate, registry = Gate(), Registry()
     options = {"wait": "poll", "timeout": 0.5}
     async with behind_recorder({"work": ActionModule(gate)}, registry, options):

@@ -36,7 +36,7 @@ def members(unit: str, size: int) -> str:
 
 
 def nested(opening: str, closing: str, size: int) -> str:
-    """Return JSON of about *size* bytes that consists of brackets alone."""
+    """Return JSON of about *size* bytes: a zero in as many arrays or objects as fit."""
     depth = max(size // (len(opening) + len(closing)), 1)
     return opening * depth + "0" + closing * depth
 
@@ -236,6 +236,6 @@ class LoadedAgent:
             check_no_leaks(content.decode())
 
     def check_leftovers(self) -> None:
-        """Check that no run is left over."""
+        """Check that no run is left over, and print the longest CPU time."""
         assert not self._agent.engine.runs
         print(f"longest CPU time of the event loop between two turns: {self.longest:.3f} s")

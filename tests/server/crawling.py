@@ -207,7 +207,7 @@ class Crawler(Agent):
         return [] if refused else list(answer.result["tasks"])
 
     def crawl_task(self, task_id: str) -> None:
-        """Call every operation on a task."""
+        """Get, cancel, subscribe to and replay a task, then send it a message."""
         for operation in ("get", "cancel", "subscribe"):
             self.ask(operation, {"id": task_id})
         self.replay(task_id)
@@ -259,7 +259,7 @@ class Site:
         agent.ask(operation, agent.params(skill, part, contextId=self.context))
 
     def crawl(self, pages: Iterable[str] = PAGES) -> None:
-        """List the tasks of the case, call every operation on one of them, and read *pages*."""
+        """List the tasks of the case, crawl one of them, and read *pages*."""
         agent = self.agents[self.visits // 3 % 3]
         if tasks := agent.tasks(self.context):
             agent.crawl_task(tasks[self.visits % len(tasks)]["id"])
@@ -316,7 +316,7 @@ class LeakyACL(Breakable, ACL):
 
 
 class LeakyAuthenticator(Breakable):
-    """An authenticator that raises an error with headers, rejects everyone, or returns a string."""
+    """An authenticator that accepts everyone; broken, it raises, or returns None or a text."""
 
     def authenticate(self, headers: Json) -> Any:
         member, number = self.broken

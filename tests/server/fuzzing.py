@@ -178,7 +178,7 @@ BAD_TOKENS = [
     *("undefined", "True", "nul", "", "/* */ 1", '"\t"', '"a" "b"', "[,]", "[1,]", '{"a":1,}'),
     *('{"a": 1, "a": 2}', "\ufeff{}"),
 ]
-"""Invalid JSON values."""
+"""Invalid JSON values, and two valid ones that not every parser takes."""
 TIMES = [
     *("2024-02-29T23:59:59Z", "2024-01-01T00:00:00.123456789Z", "2024-01-01T00:00:00+23:59"),
     *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "1969-12-31T00:00:00Z"),
@@ -205,7 +205,7 @@ anything: Values = st.recursive(
     max_leaves=4,
 )
 depths = st.sampled_from([30, 31, 100, 900, 30_000])
-"""Nesting depths; even repeated, the largest stays below the limit of 250,000 members."""
+"""Nesting depths, below and above the limit of 64; all are below that of 100,000 values."""
 tokens = st.one_of(
     st.sampled_from(GOOD_TOKENS),
     st.sampled_from(BAD_TOKENS),
@@ -474,7 +474,7 @@ headers: st.SearchStrategy[dict[str, str]] = st.one_of(
     st.fixed_dictionaries({"last-event-id": st.sampled_from(EVENT_IDS)}),
 )
 REFUSED = {name for name in METHODS if "push" in name.lower() or "Card" in name}
-"""Methods that are always refused."""
+"""Methods that the fuzzed agent always refuses: it has neither webhooks nor authentication."""
 SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.__name__.startswith("Send")}
 methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - REFUSED) * 2, *sorted(SENDS) * 5])
 CORRUPTIONS = [*["as it is"] * 3, *["corrupted"] * 5, "in an envelope", "reworded_json", "broken"]

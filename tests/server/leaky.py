@@ -176,7 +176,7 @@ def argument(parameter: inspect.Parameter, text: str) -> Any:
 
 
 def apcore_failure(kind: Any, *, foreign: bool) -> Failure:
-    """Return an apcore error with the text in every field; a *foreign* one names another module.
+    """Return a failure with an apcore error full of the text; a *foreign* one names another module.
 
     The log shows the message of a denial; it contains forged lines instead of secrets.
     """
@@ -203,7 +203,7 @@ def apcore_failure(kind: Any, *, foreign: bool) -> Failure:
 
 
 def entries(text: str) -> list[dict[str, Any]]:
-    """Return validation errors with messages for callers and secrets in all other fields."""
+    """Return validation errors: one with a message for callers, the others with secrets."""
     entry = {"field": "amount", "code": "int_type", "message": "Input should be an integer"}
     quoting = (f"Value error, {text}", f"{text!r} is not of type 'integer'", f"['{text}'] is long")
     return [
@@ -259,7 +259,7 @@ NUMBERS = {name: number for number, name in enumerate(FAILURES)}
 
 
 def failure(inputs: Inputs) -> BaseException:
-    """Return the exception whose number is in the input; its name would look like a leak."""
+    """Return the exception with the number in the input, where its name would look like a leak."""
     return [*FAILURES.values()][inputs["failure"]](issue_secrets(inputs))
 
 
@@ -284,7 +284,7 @@ UNSENDABLE: dict[str, Callable[[str], Any]] = {
     "a tuple for a key": lambda text: {(text, 1): text},
     "too much": lambda text: {"more": text * 1000},
 }
-"""Outputs that no protocol can carry."""
+"""Outputs that the crawled agents can't send."""
 
 OUTPUTS = MISFITS | UNSENDABLE
 

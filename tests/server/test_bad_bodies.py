@@ -131,7 +131,7 @@ def ask(sock: socket.socket, body: bytes, path: str = "/") -> Reply:
 
 
 def pour(sock: socket.socket, pieces: Iterable[bytes]) -> int:
-    """Send pieces until the server closes the connection; return the number of bytes sent."""
+    """Send pieces while the server keeps the connection open; return the number of bytes sent."""
     count = 0
     try:
         for piece in pieces:
@@ -192,7 +192,7 @@ def test_a_body_of_500_mb_is_cut_off(server: Server, chunked: bool) -> None:
 
 @in_a_process
 @pytest.mark.parametrize(("clients", "bound"), [(1, 20 * MB), (4, 4 * LIMIT + 20 * MB)])
-def test_large_bodies_use_no_more_memory_than_the_limit(
+def test_large_bodies_use_a_bounded_amount_of_memory(
     server: Server, clients: int, bound: int
 ) -> None:
     def status_of_large_body(_: int) -> int:

@@ -139,7 +139,9 @@ def test_patch_releases_of_a_known_version_are_accepted(agent: Agent, version: s
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.3.0", "0.3.7"])
-def test_version_0_3_is_supported_only_in_json_rpc(agent: Agent, version: str) -> None:
+def test_version_0_3_is_accepted_in_json_rpc_and_refused_on_the_rest_paths_of_1_0(
+    agent: Agent, version: str
+) -> None:
     answer = agent.post(send_body(agent), {"A2A-Version": version})
     assert answer.code == (-32009 if agent.restful else None)
 

@@ -249,6 +249,6 @@ def test_a_body_of_99_000_values_is_parsed(rpc_v10: Agent) -> None:
     assert not rpc_v10.post(request).is_too_large
 
 
-def test_a_message_of_100_000_parts_is_answered(rpc_v10: Agent) -> None:
+def test_a_message_of_100_000_parts_is_refused(rpc_v10: Agent) -> None:
     request = body(rpc_v10, "", rpc_v10.params("echo", *[rpc_v10.part(text="")] * 100_000))
     assert rpc_v10.post(request).is_too_large

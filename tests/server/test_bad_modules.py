@@ -128,7 +128,7 @@ def test_inputs_and_outputs_are_not_logged(agent: Agent, caplog: pytest.LogCaptu
         assert "private-7319" not in logging.Formatter("%(message)s").format(record)
 
 
-def test_lists_work_after_every_kind_of_failure(client: httpx.Client) -> None:
+def test_lists_work_after_every_kind_of_bad_output(client: httpx.Client) -> None:
     agent = Agent(client, "1.0")
     for case in OUTPUTS:
         agent.send("bad_output", agent.part(data={"what": case}), contextId="all-kinds")

@@ -117,7 +117,7 @@ def test_an_id_of_100_000_characters_is_invalid_params(agent: Agent, member: str
     assert agent.send("echo", **{member: "x" * 100_000}).code == -32602
 
 
-def test_a_task_id_of_any_length_is_unknown(agent: Agent) -> None:
+def test_a_long_task_id_is_unknown_or_invalid(agent: Agent) -> None:
     for length in (300, 100_000):
         answer = agent.send("echo", taskId="x" * length)
         assert answer.code in {-32001, -32602}
@@ -228,7 +228,7 @@ def test_invalid_urls_are_invalid_params(agent: Agent, url: object) -> None:
 @pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["name", "mimeType"])
 @pytest.mark.parametrize("value", NOT_STRINGS)
-def test_a_files_name_and_type_of_another_type_are_invalid_params(
+def test_a_file_name_or_media_type_that_is_not_a_string_is_invalid_params(
     agent: Agent, member: str, value: object
 ) -> None:
     part: Json = {"kind": "file", "file": {"bytes": "aGk=", member: value}}
@@ -283,7 +283,8 @@ def test_wrong_inputs_are_named_in_the_errors(agent: Agent) -> None:
         agent.stream("order.total", agent.part(data=data)),
     ):
         assert answer.code == -32602
-        assert answer.fields == ["items.0", "items.1.count"]  # apcore does not name nested fields
+        # apcore does not name a missing nested field
+        assert answer.fields == ["items.0", "items.1.count"]
 
 
 def test_missing_inputs_are_named_in_the_errors(agent: Agent) -> None:

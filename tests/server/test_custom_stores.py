@@ -385,7 +385,7 @@ class HangingReadStore(DictStore):
         return None
 
 
-async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
+async def test_health_reports_a_store_that_hangs() -> None:
     async with serving(MODULES, task_store=HangingReadStore()) as peer:
         response = await health(peer)
         assert (response.status_code, response.json()["status"]) == (503, "unhealthy")

@@ -39,7 +39,7 @@ def modules() -> Registry:
 
 
 @pytest.fixture(scope="module")
-def agent(modules: Registry) -> Iterator[str]:
+def agent_url(modules: Registry) -> Iterator[str]:
     with running(modules, explorer=True, auth=APIKeyAuthenticator({"sesame": "ada"})) as url:
         yield url
 
@@ -50,25 +50,27 @@ def test_the_page_is_off_by_default(modules: Registry) -> None:
 
 
 @pytest.mark.parametrize("path", ["/explorer", "/explorer/"])
-def test_the_page_is_readable_without_authentication(agent: str, path: str) -> None:
-    answer = httpx.get(agent + path)
+def test_the_page_is_readable_without_authentication(agent_url: str, path: str) -> None:
+    answer = httpx.get(agent_url + path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["x-frame-options"] == "DENY"
     assert "script-src 'sha256-" in answer.headers["content-security-policy"]
-    assert httpx.head(agent + path).status_code == 200
+    assert httpx.head(agent_url + path).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("verb", "path"),
     [("POST", "/explorer"), ("POST", "/explorer/"), ("GET", "/explorer/x"), ("POST", "/")],
 )
-def test_all_other_paths_require_authentication(agent: str, verb: str, path: str) -> None:
-    assert httpx.request(verb, agent + path, json=SEND).status_code == 401
+def test_posts_and_paths_below_the_page_require_authentication(
+    agent_url: str, verb: str, path: str
+) -> None:
+    assert httpx.request(verb, agent_url + path, json=SEND).status_code == 401
 
 
-def test_the_page_refuses_post(agent: str) -> None:
-    answer = httpx.post(f"{agent}/explorer", headers={"x-api-key": "sesame"})
+def test_the_page_refuses_post(agent_url: str) -> None:
+    answer = httpx.post(f"{agent_url}/explorer", headers={"x-api-key": "sesame"})
     assert answer.status_code == 405
 
 
@@ -87,7 +89,9 @@ def test_the_page_can_have_another_path(modules: Registry, path: str) -> None:
         *("/v1/tasks/", "/extendedAgentCard", "/tasks/x", "/.well-known/agent-card.json", "/../x"),
     ],
 )
-def test_a_path_of_the_agent_itself_is_refused(modules: Registry, path: str) -> None:
+def test_an_invalid_path_or_one_of_the_agent_itself_is_refused(
+    modules: Registry, path: str
+) -> None:
     with pytest.raises(ValueError, match=r"^explorer_path "):
         create_app(modules, explorer=True, explorer_path=path)
 

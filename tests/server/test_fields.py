@@ -19,7 +19,7 @@ from .modules import registry
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One option of each kind."""
+    """Options of several kinds."""
 
     switch: bool = option(False, "A switch.", section="First")
     text: str | None = option(None, "A text.", choices=("some", "other", "text"))

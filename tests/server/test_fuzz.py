@@ -322,7 +322,7 @@ class FuzzedAgent:
         return answer
 
     async def _post(self, body: bytes, headers: dict[str, str], reply: Reply) -> None:
-        """Post a request and read its response until the client disconnects."""
+        """Post a request and read its response; the client disconnects after a while."""
         bodies = [body]
 
         async def receive() -> Json:

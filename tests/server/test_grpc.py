@@ -175,7 +175,7 @@ async def test_the_sdks_client_reads_the_extended_card() -> None:
 # Parity with the other bindings
 
 
-async def test_a_task_is_the_same_in_all_bindings(caller: Caller) -> None:
+async def test_a_task_sent_over_grpc_can_be_read_over_json_rpc(caller: Caller) -> None:
     task = await caller.send("work", n=5, list=[1, 2.5, None, True, "x"])
     over_http = await caller.peer.get(task.id)
     assert over_http["artifacts"][0]["parts"][0]["data"] == {
@@ -496,7 +496,7 @@ async def test_new_tasks_are_refused_while_the_server_drains(caller: Caller) -> 
         ("unix:/run/agent.sock", ""),
     ],
 )
-async def test_an_anonymous_caller_is_identified_by_its_address(peer: str, host: str) -> None:
+async def test_the_host_of_a_caller_is_read_from_its_address(peer: str, host: str) -> None:
     assert host_of(peer) == host
 
 

@@ -54,7 +54,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def sending(value: bytes) -> bytes:
-    """Return a send whose only part has the data *value*."""
+    """Return a send whose last part has the data *value*."""
     return message().SerializeToString() + field(2, field(5, field(4, value)))
 
 
@@ -223,7 +223,7 @@ async def eve_and_ada(**options: Any) -> AsyncIterator[tuple[Caller, Caller]]:
 
 @pytest.fixture
 def eight_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return options for an agent that has eight calls open at once."""
+    """Return options for an agent that allows eight open calls."""
     monkeypatch.setattr(grpc_limits, "OTHER_CALLS", 0)
     return {"max_runs": 6, "max_streams": 2}
 

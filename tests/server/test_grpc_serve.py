@@ -164,6 +164,6 @@ def test_the_address_may_be_any_host(address: str) -> None:
     assert ServeSettings(grpc_url=address, grpc_port=0).grpc_url == address
 
 
-def test_an_address_without_a_port_is_refused() -> None:
+def test_grpc_url_without_grpc_port_is_refused() -> None:
     with pytest.raises(OptionError, match="grpc_url needs grpc_port"):
         ServeSettings(grpc_url="agent.example.com:443")

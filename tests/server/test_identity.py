@@ -388,7 +388,7 @@ async def test_skills_that_need_approval_are_not_on_the_public_card(
 
 
 @pytest.mark.parametrize("strategy", ["internal", "minimal", "testing"])
-async def test_building_a_card_runs_no_module(strategy: str) -> None:
+async def test_building_the_public_card_calls_no_preflight(strategy: str) -> None:
     class RecordingPreflight(ActionModule):
         was_called = False
 

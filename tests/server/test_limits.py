@@ -308,7 +308,7 @@ async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wai
             await peer.until(task_id, "completed")
 
 
-async def test_modules_that_hold_up_the_event_loop_do_not_use_all_cores() -> None:
+async def test_only_a_few_calls_that_hold_up_the_event_loop_run_at_once() -> None:
     release, started = threading.Event(), 0
 
     def compute() -> None:

@@ -495,7 +495,7 @@ def test_redirects_are_followed_on_the_same_server(agent: Agent) -> None:
     assert error == "The API redirects too often"
 
 
-def test_redirects_to_another_server_get_no_request(agent: Agent, shop: Shop) -> None:
+def test_a_redirect_to_another_server_is_not_followed(agent: Agent, shop: Shop) -> None:
     other = Shop()
     with running(other.app) as url:
         shop.location = f"{url}/api/items"
