@@ -29,7 +29,7 @@ class Foreign:
         path: The path of its base URL.
         skill: The id of its skill.
         chunks: The chunks of `count 3`.
-        question: Its question; empty if it has none.
+        question: Its question in words; empty if it has none.
         error: The text of its error; some libraries hide the agent's own text.
     """
 
@@ -99,7 +99,7 @@ async def test_a_question_of_a_foreign_agent_is_answered_through_the_gateway(
 ) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):
         if not agent.question:
-            pytest.skip("the agent asks no questions")
+            pytest.skip("the program has no questions in words")
         with pytest.raises(InputRequired, match=agent.question) as asked:
             await gateway_agent.client.call(skill, "ask")
         task = await gateway_agent.client.reply(asked.value.task, "this one")

@@ -284,7 +284,7 @@ def _objects(members: Json, required: Any) -> Values:
 
 @cache
 def requests(method: str) -> Values:
-    """Return a strategy for valid requests for a method."""
+    """Return a strategy for requests that fit the schema of a method; their values may be odd."""
     return values(request_schema(method))
 
 
@@ -503,7 +503,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw a request for any method, valid or corrupted in one of several ways."""
+    """Draw a request for any method, as its schema allows or corrupted in one of several ways."""
     method, corruption = draw(methods), draw(st.sampled_from(CORRUPTIONS))
     request = draw(requests(method))
     if "message" in request.get("params", ()) and draw(often):

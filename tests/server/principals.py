@@ -209,7 +209,7 @@ TENANTS = {"memory": "recall"}
 
 
 def probes(operation: str) -> Iterator[Probe]:
-    """Yield the probes of an operation in each dialect, in turn for the agent and for tenants."""
+    """Yield the probes of an operation in each dialect, some of the REST paths with a tenant."""
     header_sets = RESUME_HEADERS if operation == "subscribe" else [{}]
     prefixes = cycle(["", "/memory", "/unknown"])
     for params, tenant in zip(PARAMS[operation], prefixes, strict=False):
