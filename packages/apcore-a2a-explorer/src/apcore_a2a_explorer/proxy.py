@@ -1,6 +1,6 @@
 """A local proxy that serves the page for an agent elsewhere: `apcore-a2a explore`.
 
-Browsers let a page send requests only to its own origin, so the proxy forwards them. It is bound
+The page's policy allows requests only to its own origin, so the proxy forwards them. It is bound
 to loopback, and every path begins with a random token, so that neither other machines nor other
 pages in the browser can use it. It sends requests to one agent only, and does not reveal itself.
 """
@@ -41,7 +41,7 @@ NOT_FORWARDED = {
     *("host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"),
     INTERFACE_HEADER,
 }
-"""Header fields of the browser that the agent does not get: they would reveal this proxy."""
+"""Header fields of the browser that the agent does not get: most would reveal this proxy."""
 NOT_RETURNED = {
     *("set-cookie", "content-length", "server", "date", "content-security-policy"),
     # with these, a browser would go or report elsewhere, and reveal the address with the token
@@ -56,7 +56,7 @@ SAFE_HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
 }
-"""Header fields of all responses, so that the browser runs nothing that the agent has sent."""
+"""Header fields of relayed responses, so that the browser runs nothing that the agent has sent."""
 
 
 class AgentUnreachableError(Exception):
@@ -86,10 +86,10 @@ class AgentProxy:
         return Gate(app, self.token, port)
 
     async def check(self) -> None:
-        """Check that the agent can be used; afterwards, this proxy is closed.
+        """Check that there is an agent; afterwards, this proxy is closed.
 
         Raises:
-            AgentUnreachableError: It can't; the message says why.
+            AgentUnreachableError: There is none, or it can't be reached; the message says why.
         """
         async with self._client:
             try:
@@ -141,7 +141,7 @@ class AgentProxy:
         """Return the response with the agent's card, or with a refusal (401, 403, 429 or 503).
 
         Raises:
-            AgentUnreachableError: There is no agent at the URL.
+            AgentUnreachableError: There is no agent at the URL, or its card is too large.
             httpx.HTTPError: It can't be reached.
         """
         suffix = f"?{query}" if query else ""
@@ -182,7 +182,8 @@ class AgentProxy:
         """Return the URL for a request: below the URL of its interface, or of the agent.
 
         Raises:
-            AgentUnreachableError: It has another origin, which must not get the credentials.
+            AgentUnreachableError: It is invalid, leads out of the agent, or has another origin,
+                which must not get the credentials.
         """
         interface = request.headers.get(INTERFACE_HEADER)
         try:
@@ -207,7 +208,7 @@ class AgentProxy:
 
 
 class Gate:
-    """Middleware that refuses requests from other machines, other pages and without the token."""
+    """Middleware that refuses requests from other machines and pages, or without the token."""
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app = app
@@ -215,7 +216,7 @@ class Gate:
         self._hosts = {f"{host}:{port}".encode() for host in (LOOPBACK, "localhost")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if its address is the one that the command has printed."""
+        """Pass a request on if its host, its origin and its token are those of this proxy."""
         if scope["type"] == "http" and not self._is_open(scope):
             return await PlainTextResponse("Not found", 404)(scope, receive, send)
         return await self._app(scope, receive, send)

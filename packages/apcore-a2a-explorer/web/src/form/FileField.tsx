@@ -8,7 +8,7 @@ import { Frame } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
 
-/** The string that a file is sent as: base64, or its text if the schema says `binary`. */
+/** The string that a file is sent as: base64, or its text if the schema says `binary` and the file is UTF-8. */
 async function contentOf(file: File, schema: JsonObject): Promise<string> {
   const encoding = text(schema.contentEncoding) ?? text(schema.format) ?? "base64";
   if (encoding === "binary") {

@@ -62,7 +62,7 @@ describe.each(entries)("a schema with $name", ({ name, schema, inputs }) => {
   });
 });
 
-it("only values of any type are JSON fields", () => {
+it("only null, values of any type and schemas of other documents are JSON fields", () => {
   const kinds = entries.map(({ name, schema }) => {
     const member = resolve((schema.properties as JsonObject).value, schema);
     return [name, kindOf(member, schema)];

@@ -79,7 +79,7 @@ function arrayKind(schema: JsonObject, root: JsonObject): Kind {
 export const prefixOf = (schema: JsonObject): Json[] =>
   Array.isArray(schema.prefixItems) ? schema.prefixItems : Array.isArray(schema.items) ? schema.items : [];
 
-/** The schema of the items after a tuple's own; undefined if there must not be any. */
+/** The schema of the items after a tuple's own; undefined if there must not be any, or the schema does not mention them. */
 export function restOf(schema: JsonObject): Json | undefined {
   const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
   const isFull = typeof schema.maxItems === "number" && schema.maxItems <= prefixOf(schema).length;
@@ -91,7 +91,7 @@ export interface Option {
   label: string;
 }
 
-/** The values of an enum, of a const, or of branches that are all consts; null for other schemas. */
+/** The values of an enum, of a const, or of branches that all have such values; null for other schemas. */
 export function optionsOf(schema: JsonObject, root: JsonObject, levels = 8): Option[] | null {
   if (!levels) return null;
   if (schema.const !== undefined) return [option(schema.const, schema)];

@@ -1,7 +1,7 @@
 import { useContext, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../protocol/types";
 import { parseJson } from "../protocol/json";
-import { inexactNumber, pretty, text } from "../protocol/values";
+import { pretty, text, unsendableNumber } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
 import { dateInput } from "./dates";
 import { isDecimal, optionsOf, sameJson } from "./fields";
@@ -155,7 +155,7 @@ export function ChoiceField({ field, schema }: InputProps) {
   );
 }
 
-/** A date or time. Times are entered in the browser's zone, and sent with its offset. */
+/** A date or time. A date with a time is entered in the browser's zone, and sent with its offset; a time alone is in UTC. */
 export function DateField({ field, schema }: InputProps) {
   const { value } = field;
   const { type, show, read } = dateInput(text(schema.format) ?? "");
@@ -216,10 +216,10 @@ export function AnyField({ field, schema }: InputProps) {
   );
 }
 
-/** The value of *source* as JSON, or the text itself if it is not JSON. */
+/** The value of *source* as JSON, or the text itself if it is not JSON or has a number that cannot be sent. */
 export function anyValue(source: string): Json | undefined {
   if (!source.trim()) return undefined;
-  if (inexactNumber(source) && isJson(source)) return source;
+  if (unsendableNumber(source) && isJson(source)) return source;
   try {
     return parseJson(source);
   } catch {
@@ -239,7 +239,7 @@ function isJson(source: string): boolean {
 function SentAs({ source, value }: { source: string; value: Json | undefined }) {
   if (value === undefined) return null;
   const isText = typeof value === "string" && !isJson(source);
-  const large = isJson(source) ? inexactNumber(source) : undefined;
+  const large = isJson(source) ? unsendableNumber(source) : undefined;
   if (large) {
     return <p class="error-line">Sent as text, because {large.slice(0, 40)} is too large for a number.</p>;
   }

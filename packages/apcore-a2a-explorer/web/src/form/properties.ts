@@ -7,7 +7,7 @@ import { branchesOf, branchNames, furtherOf, isDecimal, optionsOf, orderOf, pref
 import { resolve } from "./resolve";
 
 export interface Property {
-  /** The name of the member; `[]` for the items of a list, `*` for further members. */
+  /** Its name; `[]` for the items of a list, `[0]` for one of a tuple, `*` for further members, `or …` for a branch. */
   name: string;
   depth: number;
   type: string;
@@ -22,7 +22,7 @@ const MAX_OPTIONS = 20;
 const MAX_PROPERTIES = 1000;
 const MAX_SHOWN = 200; // characters of a default or an option
 
-/** The members of *schema*, each followed by its own; a recursive schema ends at its repetition. */
+/** The members of *schema*, each followed by its own members; a recursive schema ends at its repetition. */
 export function propertiesIn(schema: JsonObject): Property[] {
   const root = resolve(schema, schema);
   const reader = new Reader(schema);

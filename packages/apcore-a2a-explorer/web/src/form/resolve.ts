@@ -7,7 +7,7 @@ const resolved = new WeakMap<JsonObject, JsonObject>();
 
 /**
  * The schema with its references followed, `allOf` merged, and null taken out of its types. A
- * schema that also allows null has `nullable`. Anything that is not a schema allows any value.
+ * schema that also allows null has `nullable`. Anything that is not an object allows any value.
  */
 export function resolve(schema: Json | undefined, root: JsonObject): JsonObject {
   if (!isObject(schema)) return {};

@@ -72,7 +72,7 @@ function Parts({ artifact: { parts }, schema }: Props) {
   );
 }
 
-/** Whether an artifact is a single file, which has its own download button. */
+/** Whether an artifact is a single file, which has a button or link of its own, or is empty. */
 const isFile = ({ parts: [first, ...others] }: Artifact) =>
   first?.text === undefined && first?.data === undefined && !others.length;
 

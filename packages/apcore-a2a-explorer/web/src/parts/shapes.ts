@@ -1,4 +1,4 @@
-/** Chooses how to show a value: by its schema if there is one, else by the value itself. */
+/** Chooses how to show a value, by its schema and by the value itself. */
 
 import { propertiesOf } from "../form/fields";
 import { resolve } from "../form/resolve";

@@ -1,4 +1,4 @@
-/** The bindings of the protocol to HTTP, as the dialects of JSON-RPC need them. */
+/** The bindings of the protocol to HTTP; their results have the form of JSON-RPC, which dialects read. */
 
 import type { AgentInterface } from "./card";
 import type { Dialect, RpcRequest } from "./dialect";

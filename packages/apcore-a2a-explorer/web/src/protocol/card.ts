@@ -138,7 +138,7 @@ export function unsupported({ interfaces: all }: AgentCard, version: Version): s
   return `The agent has no interface of A2A ${version} that this page speaks: JSON-RPC or HTTP+JSON. Its card lists ${list}.`;
 }
 
-/** The names of the security schemes that the card accepts; any one of them suffices. */
+/** The names of the security schemes in the card's requirements. */
 function readRequirements(source: JsonObject): string[] {
   const v03 = objects(source.security).flatMap(Object.keys);
   const v1 = objects(source.securityRequirements).flatMap((requirement) =>

@@ -16,7 +16,7 @@ const MAX_UNKNOWN = 1_000; // of one object
 /** The key of the members of which exactly one is present. */
 const ONE_OF = "?";
 
-/** The findings of a check: texts that begin with the path of a member. */
+/** The findings of a check: texts, most of which begin with the path of a member. */
 export interface Findings {
   /** Violations of the definition. */
   errors: string[];
@@ -183,7 +183,7 @@ class Checker {
     return Object.hasOwn(value, member) && (value[member] !== null || mayBeNull);
   }
 
-  /** Report the errors of the alternative that fits best: the one with the fewest. */
+  /** Report the errors of the alternative that fits best: one of the right kind, and with the fewest errors. */
   #alternatives(value: unknown, types: string[], path: string): void {
     if (types.every((alternative) => alternative.startsWith("="))) {
       const options = types.map((alternative) => alternative.slice(1));

@@ -1,4 +1,4 @@
-/** Requests to copy, as curl commands, Python, JavaScript or JSON. None of them contains credentials. */
+/** Requests to copy, as curl commands, Python, JavaScript or JSON. None of them contains the credentials for the agent. */
 
 import { jsonRpc, type Binding } from "./binding";
 import type { Dialect } from "./dialect";
@@ -126,7 +126,7 @@ const READ_STREAM = [
   "if (pending) console.log(pending); // a refusal is not a stream",
 ];
 
-/** The body as JavaScript; the contents of files are read, not included. */
+/** The body as JavaScript; the contents of files are read, not included, unless it has large integers. */
 function javaScriptBody(dialect: Dialect, operation: Operation, target: Target): { body: string; files: boolean } {
   const source = requestOf(dialect, operation, target).body;
   if (!source) return { body: "", files: false };

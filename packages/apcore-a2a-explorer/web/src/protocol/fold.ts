@@ -4,7 +4,7 @@ import type { Artifact, StreamEvent, Task } from "./types";
 /**
  * Apply *event* to *task*; return a new task. Parts are appended to artifacts in place, because
  * there may be thousands. A status message moves to the history when the next status replaces it.
- * A report of progress changes only the state.
+ * A report of progress leaves the status message as it is.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);

@@ -15,7 +15,7 @@ describe("integers", () => {
     expect(toJson(parseJson(source))).toBe(source);
   });
 
-  it("are numbers as long as a double holds them", () => {
+  it("are numbers as long as they are safe as doubles", () => {
     expect(parseJson("[9007199254740991, 9007199254740992, 1e21, 0.12345678901234567890]")).toEqual([
       9007199254740991,
       9007199254740992n,
@@ -39,6 +39,6 @@ describe("integers", () => {
   });
 });
 
-it("errors have positions in the source", () => {
+it("source that is not JSON raises a SyntaxError, even with large integers", () => {
   expect(() => parseJson(`{"n": ${LARGE}, x}`)).toThrow(SyntaxError);
 });

@@ -1,6 +1,6 @@
 /**
- * JSON with integers of any size. Those that a double cannot hold are BigInts; the
- * browser's own JSON reads them as the nearest double, and cannot write BigInts.
+ * JSON with integers of up to `MAX_DIGITS` digits. Those that are not safe as doubles are BigInts;
+ * the browser's own JSON reads them as the nearest double, and cannot write BigInts.
  */
 
 import type { Json } from "./types";
@@ -14,7 +14,7 @@ const MAY_BE_LARGE = /\d{16}/;
 /** The maximum number of digits of an integer; agents of this project refuse longer ones. */
 export const MAX_DIGITS = 4300;
 
-/** Whether a token of JSON is an integer that only a BigInt can hold. */
+/** Whether a token of JSON is an integer that is read as a BigInt. */
 const isLarge = (token: string) =>
   /^-?\d+$/.test(token) && token.length <= MAX_DIGITS && !Number.isSafeInteger(Number(token));
 

@@ -44,7 +44,7 @@ export interface Replica {
   isSelf: boolean;
 }
 
-/** The figures of the agent now; unknown ones are undefined. */
+/** The figures of the agent now; unknown ones are undefined or 0. */
 export interface Now {
   at?: string;
   status: string;
@@ -121,7 +121,7 @@ export function readLeases(source: unknown): Leases {
   return { isShared: answer.shared === true, holders: new Map(leases) };
 }
 
-/** A task of a skill that was slow, or has failed. */
+/** A slow or failed task of a skill. */
 export interface NotableTask {
   taskId: string;
   at?: string;

@@ -74,7 +74,7 @@ function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { sch
   };
 }
 
-/** The choices of a question that a text can answer. */
+/** The choices of a question as texts; objects, which no text can name, are left out. */
 const textChoices = (choices: unknown) =>
   strings(Array.isArray(choices) ? choices.map((choice) => (isObject(choice) ? choice : String(choice))) : []);
 

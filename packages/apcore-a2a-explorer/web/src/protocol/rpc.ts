@@ -137,7 +137,7 @@ function resultOf({ binding }: Endpoint, operation: Operation, source: unknown):
   return result;
 }
 
-/** Run *action*; replace fetch's TypeError for a broken connection by a ConnectionError. */
+/** Run *action*; replace its errors by a ConnectionError, except for an abort. */
 async function withConnectionErrors<T>(
   action: () => Promise<T>,
   message = "The connection was lost before the response was complete. Try again.",

@@ -26,7 +26,7 @@ test("former states show the creation, the principal and the attempts of a task"
   expect(durationOf(task, 0)).toBe(60_000);
 });
 
-test("a task without former states has a duration only while it runs", () => {
+test("a task of unknown creation has a duration only while it runs", () => {
   const now = Date.parse("2026-01-01T00:03:00Z");
   expect(durationOf(taskOf("completed", {}), now)).toBeUndefined();
   expect(durationOf(taskOf("working", {}), now)).toBe(120_000);

@@ -16,7 +16,7 @@ export interface TaskFacts {
   decisions: Decision[];
   /** Time of its creation, in milliseconds since 1970. */
   createdAt?: number;
-  /** The number of its runs: more than one if another replica has taken it over. */
+  /** The number of attempts: 1, and 1 more for each time that a replica has taken the task over. */
   attempts?: number;
 }
 

@@ -1,6 +1,6 @@
 /** Types of A2A 1.0 §4 that the explorer uses; messages of both versions are converted to them. */
 
-/** JSON; integers that a double cannot hold are BigInts. */
+/** JSON; integers that are not safe as doubles are BigInts. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
 

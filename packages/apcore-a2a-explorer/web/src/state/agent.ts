@@ -14,7 +14,7 @@ import { agentUrl } from "./proxied";
 import { dialect, version } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
-/** The agent's URL, from the page. The card may name another URL, which the CSP would block. */
+/** The agent's URL, from the page. The card may name one of another origin, which the CSP would block. */
 export const base = new URL(meta?.content || "./", location.href.split("#")[0]).href;
 
 export const card = signal<AgentCard | null>(null);
@@ -72,7 +72,7 @@ function adaptVersion(agentCard: AgentCard): void {
   if (!interfaceOf(agentCard, version.value) && interfaceOf(agentCard, otherVersion)) version.value = otherVersion;
 }
 
-/** Show the extended card if there is one, else the public one; never both, so that skills do not come and go. */
+/** Show the extended card if the user has signed in and there is one, else the public one; never both, so that skills do not come and go. */
 async function showCard(publicCard: AgentCard): Promise<void> {
   adaptVersion(publicCard);
   const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
@@ -84,7 +84,7 @@ async function showCard(publicCard: AgentCard): Promise<void> {
   });
 }
 
-/** The extended card, or undefined if it is refused; `perform` opens the sign-in on a 401. */
+/** The extended card, or undefined if it cannot be loaded; `perform` opens the sign-in on a 401. */
 const extendedCard = () => perform({ name: "extendedCard" }).catch(() => undefined);
 
 /** Tells the proxy the URL of the interface that a request goes to. */
@@ -140,7 +140,7 @@ function newLogEntry(operation: Operation | null, { version }: Dialect, lastEven
   return logRequest(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
 }
 
-/** Send a request; return the result as the agent sent it. */
+/** Send a request; return the result, in the form of JSON-RPC. */
 export async function perform(
   operation: Operation,
   exchange?: Exchange,

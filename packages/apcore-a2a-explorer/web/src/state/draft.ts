@@ -4,7 +4,7 @@ import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
 import { parseJson } from "../protocol/json";
-import { inexactNumber, isObject, pretty } from "../protocol/values";
+import { isObject, pretty, unsendableNumber } from "../protocol/values";
 import { keepInSession } from "./session";
 
 export type InputKind = "data" | "text" | "files";
@@ -106,7 +106,7 @@ export function setJson(draft: Draft, source: string): void {
   try {
     const data: unknown = parseJson(source);
     if (!isObject(data)) throw new SyntaxError("The input must be a JSON object: { … }");
-    const large = inexactNumber(source);
+    const large = unsendableNumber(source);
     if (large) throw new RangeError(`${shorten(large)} is too large for a number`);
     draft.data.value = data;
     draft.jsonError.value = "";

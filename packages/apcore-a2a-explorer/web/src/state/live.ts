@@ -1,4 +1,4 @@
-/** Changes of tasks, polled while the page is visible. */
+/** Changes of tasks, polled while the page is visible or desktop notifications are on. */
 
 import { signal } from "@preact/signals";
 import { ConnectionError, HttpError } from "../protocol/errors";
@@ -15,7 +15,7 @@ const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reach
 const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
 const PAGE_SIZE = 50;
 
-/** The tasks that have changed by the latest poll, and the number of interruptions so far. */
+/** The changed tasks that the latest poll has found, and the number of interruptions so far. */
 export const live = signal<{ changed: Task[]; recoveries: number }>({ changed: [], recoveries: 0 });
 
 /** The time of the latest change that is known; the agent's clock. */

@@ -6,13 +6,13 @@ import type { Operation, Version } from "../protocol/types";
 
 /** A request and its response as they were sent. */
 export interface Wire {
-  /** The header fields of the request, without credentials. */
+  /** The request line and the header fields, without credentials. */
   request: string;
   /** The body of the request. */
   body: string;
   /** The status line and the header fields of the response. */
   head: string;
-  /** The body of the response, or the frames of its stream; each with the time of its arrival. */
+  /** The body of the response, or the pieces of its stream, each with the time of its arrival. */
   pieces: { at: number; text: string }[];
   size: number;
   /** Whether a part of the response is not kept. */
@@ -86,7 +86,7 @@ export function logRequest(
   };
 }
 
-/** Drop the oldest bodies, so that all of them together stay within the limit. */
+/** Drop the contents of the oldest entries, so that all together stay within the limit. */
 function dropOldest(): void {
   let size = 0;
   for (const { wire } of log.value) {

@@ -15,7 +15,7 @@ export interface TimedEvent {
   /** Time in milliseconds; undefined for events from before the page watched the task. */
   at: number | undefined;
   event: StreamEvent;
-  /** The event as the agent sent it. */
+  /** The event as the agent sent it, in the form of JSON-RPC. */
   wire: unknown;
 }
 
@@ -29,8 +29,9 @@ const TASK_NOT_FOUND = -32001;
 const REPLAY_TIME = 700; // milliseconds in which events without a time count as past events
 
 /**
- * A watched task. Its members are not signals, because there may be thousands of events;
- * `changed` makes views render again, at most every RENDER_INTERVAL milliseconds.
+ * A message that was sent, or a task that is watched. Its members are not signals, because there may
+ * be thousands of events; `changed` makes views render again, at most every RENDER_INTERVAL
+ * milliseconds.
  */
 export class Run {
   task: Task | null = null;

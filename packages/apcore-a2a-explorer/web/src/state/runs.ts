@@ -121,7 +121,7 @@ function storable(run: Run): StoredRun | undefined {
   return { sent, traceId, startedAt, endedAt, taskId: task.id, contextId: task.contextId, state, timestamp, followed };
 }
 
-/** Restore the runs from before a reload, and follow their tasks again. */
+/** Restore the runs from before a reload, and follow again the tasks that were followed and have not ended. */
 export function restoreRuns(): void {
   const restoredRuns = [...stored].map(([skillId, list]): [string, Run[]] => [
     skillId,

@@ -149,7 +149,7 @@ const latestSkill = (tasks: Task[] | null) => tasks?.map(skillOf).find(Boolean);
 
 interface ComposerProps {
   contextId: string;
-  /** The skill of the latest message. */
+  /** The skill of the latest task. */
   latest?: string;
   onStart: (run: Run) => void;
 }

@@ -75,7 +75,7 @@ export function Inbox() {
   );
 }
 
-/** Whether a task waits for an approval that may be given together with others: of a skill on the card that is not destructive. */
+/** Whether a task waits for an approval that may be given together with others: of a skill on the card that is not destructive, and not decided by the server. */
 function isSelectable(task: Task): boolean {
   const question = questionOf(task);
   const skill = skillsById.value.get(question?.skill ?? "");

@@ -98,7 +98,7 @@ interface FirstExample {
   example: Example;
 }
 
-/** An example to begin with: of a skill that changes nothing, if there is one. */
+/** An example to begin with: of a read-only skill if possible, never of one that is destructive or needs approval. */
 function firstExample(skills: Skill[]): FirstExample | undefined {
   const all = skills.flatMap((skill) => skill.examples.map((example) => ({ skill, example })));
   const structuredExamples = all.filter(({ example }) => isObject(example.inputs));

@@ -9,7 +9,7 @@ import { DIALECTS } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { clockTime, duration } from "./times";
 
-/** The requests that this page has sent to the agent, with the responses. */
+/** The latest A2A requests of this page, with the responses. */
 export function Requests() {
   const entries = log.value;
   return (
@@ -113,7 +113,7 @@ function Conformance({ check }: { check: Check | null }) {
 
 type Side = "Response" | "Request";
 
-/** The request and the response exactly as they were sent, but without the credentials. */
+/** The request and the response as they were sent, with JSON indented and without the credentials. */
 function WireView({ entry, check }: { entry: LogEntry; check: Check | null }) {
   const [isOpen, setOpen] = useState(false);
   const [side, setSide] = useState<Side>("Response");

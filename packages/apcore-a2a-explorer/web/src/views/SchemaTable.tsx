@@ -6,7 +6,7 @@ import type { JsonObject } from "../protocol/types";
 
 const STEP = 100; // rows
 
-/** A schema as a table of its members, nested ones below their own. */
+/** A schema as a table of its members, each followed by its own members. */
 export function SchemaTable({ schema, label }: { schema: JsonObject; label: string }) {
   const properties = useMemo(() => propertiesIn(schema), [schema]);
   const [limit, setLimit] = useState(STEP);
