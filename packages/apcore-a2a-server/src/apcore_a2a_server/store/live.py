@@ -34,10 +34,7 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Callback that takes a task before and after a change of its state, or a restart of its module.
-
-Before its creation the task is None.
-"""
+"""Callback for a change of state or a restart: the task before it, None if it is new, and after."""
 
 
 class Waiter:
@@ -321,10 +318,7 @@ class LiveTasks:
         self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
-        """Drop a task that other replicas have changed, or may change, and wake its readers.
-
-        In a store that is not durable this does nothing: no other process can change its tasks.
-        """
+        """In a durable store, drop a task that others may have changed, and wake its readers."""
         if self.store.is_durable:
             self._remove(task_id)
             self.waiters.wake(task_id, sys.maxsize)
