@@ -47,11 +47,11 @@ def test_the_next_steps_lead_to_code_and_to_an_example(visit: Visit) -> None:
     expect(status).to_have_text("completed")
 
 
-def test_the_approvals_that_wait_are_counted(visit: Visit) -> None:
+def test_the_tasks_that_wait_for_input_are_counted(visit: Visit) -> None:
     with closing(OtherClient(visit.agent)) as other:
         other.send({"data": {"path": "old.txt"}}, "files.delete")
         total = other.call("ListTasks", status="TASK_STATE_INPUT_REQUIRED")["totalSize"]
-        visit.go().get_by_role("link", name=f"Approvals waiting: {total}").click()
+        visit.go().get_by_role("link", name=f"Waiting for your input: {total}").click()
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("Inbox")
 
 
@@ -109,4 +109,4 @@ def test_the_start_page_of_an_agent_of_another_project_has_no_example(
         page = open_visit(url).go()
         expect(page.get_by_role("listitem").filter(has_text="Works hard")).to_be_visible()
         expect(page.get_by_text("Run an example")).to_have_count(0)
-        expect(page.get_by_role("link", name="Approvals waiting")).to_be_visible()
+        expect(page.get_by_role("link", name="Waiting for your input")).to_be_visible()

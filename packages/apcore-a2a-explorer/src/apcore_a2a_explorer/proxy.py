@@ -304,18 +304,19 @@ def explain(agent: httpx.URL, error: Exception) -> str:
     """Explain to the user why a request failed."""
     if isinstance(error, AgentUnreachableError):
         return str(error)
-    if is_tls_error(error):
+    tls_error = tls_error_in(error)
+    if isinstance(tls_error, ssl.SSLCertVerificationError):
         return (
             f"The TLS certificate of {agent} is not trusted: {error}. If you trust its authority, "
             "set SSL_CERT_FILE to its certificate"
         )
+    if tls_error is not None:
+        return f"{agent} can't be reached by TLS: {error}. Check the scheme and the port of its URL"
     return f"{agent} can't be reached: {error or type(error).__name__}. Check that it is running"
 
 
-def is_tls_error(error: BaseException | None) -> bool:
-    """Return whether an error, or one that caused it, is about TLS."""
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return True
+def tls_error_in(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the error about TLS that an error is or was caused by, if there is one."""
+    while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
-    return False
+    return error

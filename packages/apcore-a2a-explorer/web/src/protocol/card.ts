@@ -55,7 +55,8 @@ export interface AgentCard {
   capabilities: { streaming: boolean; push: boolean; extendedCard: boolean };
   extensions: Extension[];
   schemes: SecurityScheme[];
-  security: string[];
+  /** The alternatives for a request: names of the security schemes that it needs together. */
+  security: string[][];
   inputModes: string[];
   outputModes: string[];
   skills: Skill[];
@@ -138,13 +139,10 @@ export function unsupported({ interfaces: all }: AgentCard, version: Version): s
   return `The agent has no interface of A2A ${version} that this page speaks: JSON-RPC or HTTP+JSON. Its card lists ${list}.`;
 }
 
-/** The names of the security schemes in the card's requirements. */
-function readRequirements(source: JsonObject): string[] {
-  const v03 = objects(source.security).flatMap(Object.keys);
-  const v1 = objects(source.securityRequirements).flatMap((requirement) =>
-    Object.keys(object(requirement.schemes) ?? {}),
-  );
-  return [...new Set([...v03, ...v1])];
+function readRequirements(source: JsonObject): string[][] {
+  const v03 = objects(source.security);
+  const v1 = objects(source.securityRequirements).map((requirement) => object(requirement.schemes) ?? {});
+  return (v1.length ? v1 : v03).map(Object.keys);
 }
 
 function scheme([name, value]: [string, Json]): SecurityScheme {

@@ -121,7 +121,7 @@ describe("a card", () => {
 
   it("has the security schemes of both versions", () => {
     expect(card.schemes).toMatchObject([{ kind: "bearer" }, { kind: "apiKey", key: "X-Key", location: "header" }]);
-    expect(card.security).toEqual(["bearer"]);
+    expect(card.security).toEqual([["bearer"]]);
   });
 });
 

@@ -93,15 +93,22 @@ export function AgentFacts() {
 function Security() {
   const { schemes, security } = card.value!;
   if (!schemes.length) return <>Not required: the Agent Card declares no security schemes.</>;
+  const isRequired = (name: string) => security.length > 0 && security.every((names) => names.includes(name));
+  const hasChoice = security.length > 1 && security.every((names) => names.length);
   return (
-    <ul class="bare">
-      {schemes.map((scheme) => (
-        <li key={scheme.name}>
-          <span class="mono">{scheme.name}</span>: {scheme.hint}{" "}
-          {security.includes(scheme.name) && <span class="badge warning">required</span>}
-          {scheme.description && <div class="muted">{scheme.description}</div>}
-        </li>
-      ))}
-    </ul>
+    <>
+      <ul class="bare">
+        {schemes.map((scheme) => (
+          <li key={scheme.name}>
+            <span class="mono">{scheme.name}</span>: {scheme.hint}{" "}
+            {isRequired(scheme.name) && <span class="badge warning">required</span>}
+            {scheme.description && <div class="muted">{scheme.description}</div>}
+          </li>
+        ))}
+      </ul>
+      {hasChoice && (
+        <div class="muted">Required: {security.map((names) => names.join(" and ")).join(", or ")}.</div>
+      )}
+    </>
   );
 }

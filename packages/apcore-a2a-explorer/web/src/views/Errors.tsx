@@ -1,4 +1,4 @@
-import { describe, fieldErrors, HttpError, reasonOf, RpcError, type FieldError } from "../protocol/errors";
+import { ConnectionError, describe, fieldErrors, HttpError, reasonOf, RpcError, type FieldError } from "../protocol/errors";
 import { signingIn } from "../state/credentials";
 import { duration } from "./times";
 
@@ -59,5 +59,6 @@ function titleOf(error: unknown): string {
   if (error instanceof HttpError && error.status === 403) return "You don't have permission to do this.";
   if (error instanceof HttpError && [429, 503].includes(error.status)) return BUSY;
   if (error instanceof HttpError) return "The agent sent an unexpected response.";
-  return "No connection.";
+  if (error instanceof ConnectionError) return "No connection.";
+  return "This page can't call the agent.";
 }

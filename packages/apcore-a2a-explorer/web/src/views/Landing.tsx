@@ -83,8 +83,8 @@ function NextSteps({ skills }: { skills: Skill[] }) {
         <li>
           <a href="#/inbox">
             <Icon name="inbox" />
-            <strong>Approvals waiting{waitingCount !== undefined && `: ${waitingCount}${inboxIsFull.value ? "+" : ""}`}</strong>
-            <span class="muted">Tasks that wait for your input</span>
+            <strong>Waiting for your input{waitingCount !== undefined && `: ${waitingCount}${inboxIsFull.value ? "+" : ""}`}</strong>
+            <span class="muted">Approvals and questions</span>
           </a>
         </li>
       </ul>

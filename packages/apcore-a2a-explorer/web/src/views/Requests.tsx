@@ -16,7 +16,7 @@ export function Requests() {
     <section class="page wide">
       <h1>Requests</h1>
       <p class="muted">
-        The last 100 requests from this page to the agent, newest first, without the polls for
+        The last 100 A2A requests from this page to the agent, newest first, without the polls for
         changes of tasks.
       </p>
       {!entries.some((entry) => entry.operation) && (
