@@ -118,7 +118,7 @@ def test_the_extended_card_and_the_cards_of_tenants_are_signed(registry: Registr
 
 def test_with_two_keys_a_card_is_accepted_by_verifiers_of_either(registry: Registry) -> None:
     two_keys = [P256.private_pem, NEXT.private_pem]
-    with running(registry, card_key=[P256.private_pem]) as url:
+    with running(registry, card_key=two_keys[:1], url="https://agent.example.com") as url:
         etag_before = httpx.get(url + CARD).headers["etag"]
     with running(registry, card_key=two_keys, url="https://agent.example.com") as url:
         signed_card = get_json(url + CARD)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.server.checking_client import Agent
 
@@ -110,6 +111,14 @@ def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[
     """Return this process's environment without apcore's variables, with *home* and *variables*."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
     return {**inherited, "HOME": str(home), **(variables or {})}
+
+
+def use_environment(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """Run the rest of a test in `environment(home)`."""
+    for name in os.environ:
+        if name.startswith("APCORE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
 
 
 def free_port() -> int:

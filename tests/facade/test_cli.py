@@ -47,6 +47,7 @@ from .processes import (
     free_port,
     process,
     run,
+    use_environment,
 )
 
 WEBHOOKS = ["--push-notifications"]
@@ -68,8 +69,7 @@ Write = Callable[..., str]
 def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a home and a working directory without configuration."""
     monkeypatch.chdir(tmp_path)
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    use_environment(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -19,8 +19,10 @@ import pytest
 
 PARTS = [
     apcore_a2a_auth,
+    apcore_a2a_bridges,
     apcore_a2a_client,
     apcore_a2a_core,
+    apcore_a2a_remote,
     apcore_a2a_server.middleware,
     apcore_a2a_server.modules,
     apcore_a2a_server,

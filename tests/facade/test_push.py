@@ -17,7 +17,7 @@ from standardwebhooks import Webhook
 from tests.push.agents import SECRET, verify
 from tests.push.receiver import Reply, free_port, receiving
 
-from .processes import COMMAND, SIGNALS, Process, environment, extensions, process
+from .processes import COMMAND, SIGNALS, Process, extensions, process, use_environment
 
 LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
 ENABLE_PUSH = "--push-notifications"
@@ -30,8 +30,7 @@ def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a home and a working directory with modules and without configuration."""
     monkeypatch.chdir(tmp_path)
     extensions(tmp_path, "echo.py", "nap.py")
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    use_environment(monkeypatch, tmp_path)
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def test_a_refused_client_secret_is_an_error_that_does_not_show_it(
         outcome = cli("call", agent_url, "x", "--client-id", "me", "--issuer", login[0])
     assert outcome.code == 3
     assert "invalid_client" in outcome.err
-    assert not {SECRET, "wrong-4711"} & {*outcome.err.split()}
+    assert not [secret for secret in (SECRET, "wrong-4711") if secret in outcome.err]
 
 
 @pytest.mark.parametrize(

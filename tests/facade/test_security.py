@@ -21,7 +21,7 @@ from tests.e2e.test_trust import AUDIENCE, Issuer
 from tests.server.checking_client import Agent
 from tests.serving import running
 
-from .processes import COMMAND, SIGNALS, Process, environment, extensions, process
+from .processes import COMMAND, SIGNALS, Process, extensions, process, use_environment
 
 LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
 KEY = "hunter2-" * 6
@@ -40,9 +40,7 @@ def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a home and a working directory with modules and without configuration."""
     monkeypatch.chdir(tmp_path)
     extensions(tmp_path, "echo.py", "nap.py", "block.py")
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("APCORE_JWT_SECRET", raising=False)
+    use_environment(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from apcore_a2a_core import File, Progress, Prompt, Usage
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError, RemoteInputError
 from pydantic import BaseModel
 
-from tests.server.inloop import ActionModule, Gate, StreamModule, echo, wait_until
+from tests.server.inloop import ActionModule, Gate, StreamModule, echo
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -292,4 +292,3 @@ async def test_the_trace_of_the_caller_continues_at_the_remote_agent() -> None:
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
         await agents[0].client.call(skill_of("bc"), {}, headers=headers)
     assert trace_ids == [trace]
-    await wait_until(lambda: True)

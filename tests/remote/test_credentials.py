@@ -1,6 +1,5 @@
 """Credentials of remote agents in the configuration: OAuth 2 clients, and tokens for callers."""
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -170,4 +169,4 @@ def test_an_invalid_entry_is_refused_and_its_secrets_are_not_shown(
     entry = {"name": "c", "server_url": "https://agent.example.com", **members}
     with pytest.raises(ValueError, match=problem) as caught:
         remote_agents([entry], expose=False)
-    assert not {"t0ken", "k3y", "s3cret"} & {*json.dumps(str(caught.value)).split()}
+    assert not [secret for secret in ("t0ken", "k3y", "s3cret") if secret in str(caught.value)]

@@ -268,6 +268,8 @@ async def test_a_modules_own_timeout_applies_when_it_is_shorter(streams: bool) -
         frames = await stream.rest()
         assert (str(frames[-1]), frames[-1].status_text) == ("status failed", "Execution timed out")
         await gate.canceled.wait()
+        if streams:
+            await closed.wait()
 
 
 async def test_a_modules_own_timeout_does_not_extend_the_servers() -> None:

@@ -83,6 +83,7 @@ async def test_deleting_the_tasks_of_a_principal_leaves_nothing_of_them(
         await asyncio.wait_for(gate.canceled.wait(), 60)
         for task in (first, paused, running):
             assert (await peer.ask("get", {"id": task["id"]}, by(ADA))).code == -32001
+            assert not await peer.agent.setup.tasks.store.webhooks(task["id"])
         assert await listed(peer, by(ADA)) == []
         assert [task["id"] for task in await listed(peer, by(BOB))] == [bobs_task["id"]]
         repeated = (await send_as(peer, "work", {**ADA, **key}, contextId="c")).task
