@@ -25,7 +25,7 @@ Credentials: TypeAlias = str | TokenSource | httpx.Auth
 
 
 RESERVED_HEADERS = ("", "a2a-version", "connection", "content-length", "host", "transfer-encoding")
-"""Headers that may not hold an API key, since they have a meaning of their own."""
+"""Names of headers that may not hold an API key: empty, or with a meaning of their own."""
 
 
 class Token(httpx.Auth):

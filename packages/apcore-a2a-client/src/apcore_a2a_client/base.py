@@ -24,7 +24,7 @@ HttpClient = TypeVar("HttpClient", httpx.Client, httpx.AsyncClient)
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 """No limit on connections: each concurrent call or stream needs one."""
 MAX_TIMEOUT = 10**9
-"""Seconds; sockets refuse longer timeouts."""
+"""Seconds; sockets refuse much longer timeouts."""
 
 
 class Client(Generic[HttpClient]):
