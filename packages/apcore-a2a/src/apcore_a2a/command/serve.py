@@ -163,6 +163,8 @@ def _pop_options(options: dict[str, Any], declared_in: Any) -> dict[str, Any]:
 def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSettings:
     """Remove the options for webhooks from *options*; return the value of `push_notifications`.
 
+    With `dev`, also turn on `error_texts` in *options*, unless it is set.
+
     Raises:
         CommandConfigurationError: An option is invalid, or needs --push-notifications.
     """
