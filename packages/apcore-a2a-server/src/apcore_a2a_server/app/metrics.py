@@ -33,7 +33,7 @@ class Metrics(Collector):
 
     Args:
         figures: The figures of all workers.
-        webhooks: Whether to count deliveries of notifications.
+        webhooks: Whether to show the deliveries of notifications.
     """
 
     def __init__(self, figures: Figures, *, webhooks: bool = False) -> None:
@@ -61,7 +61,7 @@ class Metrics(Collector):
         self._figures.add(f"requests {status}")
 
     async def show(self, request: Request) -> Response:
-        """Respond with JSON, or with the Prometheus text format if the request accepts it."""
+        """Respond with JSON, or with the Prometheus text format if `Accept` names it."""
         self.publish()
         accept = request.headers.get("accept", "")
         if "openmetrics-text" in accept or "text/plain" in accept:

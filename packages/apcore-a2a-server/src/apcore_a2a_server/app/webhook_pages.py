@@ -37,7 +37,7 @@ def webhook_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
 
 
 class WebhookPages:
-    """The responses of these routes.
+    """The responses of the routes of webhooks.
 
     Args:
         operations: The operations on webhooks.
@@ -57,7 +57,7 @@ class WebhookPages:
         return [OwnRoute("GET", "webhooks", self.list_all), *routes] if lists_all else routes
 
     async def list_all(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the webhooks of the caller's tasks, or of all tasks.
+        """Return the webhooks of the caller's tasks, or for an operator those of all tasks.
 
         Raises:
             OwnError: A parameter is invalid.
@@ -77,7 +77,7 @@ class WebhookPages:
         return {"webhooks": _documents(statuses, request.caller)}
 
     async def test(self, request: OwnRequest) -> dict[str, Any]:
-        """Make one attempt with a test event; return it.
+        """Send a test event to a webhook; return the attempt.
 
         Raises:
             OwnError: The task has no such webhook.

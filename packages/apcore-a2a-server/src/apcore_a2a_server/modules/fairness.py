@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 def share_of(total: int, share: float | None, limit: int | None = None) -> int | None:
-    """Return how much of *total* one client may have: its share, at least 1 and at most *limit*."""
+    """Return how much of *total* one client may have: its share, at least 1 and at most *limit*.
+
+    Without *share*, that is *limit*.
+    """
     if share is None:
         return limit
     part = max(int(total * share), 1)
@@ -27,7 +30,7 @@ class Room(NamedTuple):
 
     Attributes:
         limit: The number of places.
-        per_client: The number of places in the share of one client; None for all.
+        per_client: The number of places in the share of one client; None if there are no shares.
         holders: The clients that have places, once for each place.
     """
 
@@ -41,7 +44,7 @@ class Room(NamedTuple):
         return cls(limit, share_of(limit, share), holders)
 
     def may_have(self, client: str) -> bool:
-        """Return whether *client* may have another place."""
+        """Return whether *client* may have another place, if `has_any`."""
         if len(self.holders) < self.limit:
             return True
         return self.per_client is not None and self.holders.count(client) < self.per_client
@@ -102,7 +105,7 @@ class FairSemaphore:
 
     Args:
         limit: Maximum number of calls that run at a time; clients below their share may exceed it.
-        share: The fraction of all places that each client can count on; None for all.
+        share: The fraction of all places that each client can count on; None for no shares.
     """
 
     def __init__(self, limit: int, *, share: float | None = None) -> None:

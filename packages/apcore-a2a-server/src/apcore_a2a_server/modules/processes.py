@@ -180,7 +180,7 @@ class ProcessPool:
 
     Args:
         limit: Maximum number of modules that run at a time; by default, the number of cores.
-        share: The fraction of all processes that each client can count on; None for all.
+        share: The fraction of all processes that each client can count on; None for no shares.
     """
 
     def __init__(self, limit: int | None = None, *, share: float | None = None) -> None:

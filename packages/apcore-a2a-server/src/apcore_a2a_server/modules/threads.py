@@ -154,7 +154,7 @@ class ThreadPool:
         limit: How many modules may run at a time, and how many more threads may be stuck.
         computing_limit: How many threads may use the CPU before other calls wait; by default the
             number of cores + 2.
-        share: The fraction of all places that each client can count on; None for all.
+        share: The fraction of all places that each client can count on; None for no shares.
 
     Attributes:
         computing_limit: How many threads may use the CPU before other calls wait.

@@ -157,7 +157,7 @@ class InProcessStore(Store):
             raise StaleError
         if change.lease is not None and change.lease.epoch != task_log.epoch:
             raise LeaseLostError
-        # Set the version before the first await: of two concurrent changes, the second is stale.
+        # No await between the check and this: of two concurrent changes, the second is stale.
         task_log.version = record.version
         state_events, has_ended = change.state_events, record.task.status.state in TERMINAL
         is_saved = not state_events or await self._save_state(change, task_log, has_ended)
@@ -187,7 +187,7 @@ class InProcessStore(Store):
         """Save a change of state; return False if the end of a task could not be saved.
 
         The end is not undone when saving fails: the module has finished, and readers must learn
-        how. Any other change is undone and the error raised.
+        how. Any other change is undone and the error raised; so is one whose saving is cancelled.
         """
         # The webhook is added first, so that the notifications of this change include it.
         previous_webhooks = task_log.webhooks
@@ -315,7 +315,7 @@ class InProcessStore(Store):
         return statuses[: query.limit]
 
     def tasks_with_webhooks(self) -> Sequence[str]:
-        """Return the tasks that may have webhooks, the newest first."""
+        """Return the tasks that may have webhooks: open ones, then ended ones, latest first."""
         return [*reversed(self._logs), *reversed(self._ended_logs)]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
@@ -364,7 +364,10 @@ class InProcessStore(Store):
         return self._outbox.abandon()
 
     async def is_current(self, record: TaskRecord) -> bool:
-        """Return whether *record* is still current; a slow store may have returned an old one."""
+        """Return whether *record*, of an open task, is still current.
+
+        A slow store may have returned an old one.
+        """
         task_id, task_log = record.task.id, self._logs.get(record.task.id)
         return task_log.version == record.version if task_log else task_id not in self._ended_logs
 
@@ -380,7 +383,7 @@ class InProcessStore(Store):
         return await self._with_large_messages(task_id, events) if events and not after else events
 
     async def _with_large_messages(self, task_id: str, events: list[Event]) -> list[Event]:
-        """Put the large messages into the first event of a task, which has gaps for them."""
+        """Put the large messages into the first event of a task, if it has gaps for them."""
         if not events[0].has_gaps:
             return events
         return [events[0].filled(await self.get(task_id)), *events[1:]]
