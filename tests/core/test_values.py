@@ -112,7 +112,7 @@ def test_too_many_keys_are_refused_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_the_maximum_depth_survives_protobuf_in_the_largest_envelope(kind: type) -> None:
+def test_the_maximum_depth_survives_protobuf_in_the_deepest_envelope(kind: type) -> None:
     value = nested(MAX_DEPTH, kind)
     parts = [Part(data=narrow(value))]
     status = TaskStatus(message=Message(parts=[Part(data=to_json(value))]))

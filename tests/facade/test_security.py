@@ -1,4 +1,4 @@
-"""The command's options for authentication, access rules, rate limits and logs."""
+"""The command's options for authentication, access rules, limits and logs."""
 
 import json
 import re
@@ -429,7 +429,7 @@ SHOWN_SECRETS = [
 
 
 @pytest.mark.parametrize("arguments", NAMED | UNNAMED)
-def test_an_invalid_option_exits_with_1_and_names_valid_values(
+def test_an_invalid_option_exits_with_1_and_says_what_is_wrong(
     arguments: Any, run_command: Any
 ) -> None:
     code, printed = run_command(*arguments)

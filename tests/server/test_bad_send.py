@@ -35,7 +35,7 @@ def with_member(agent: Agent, path: str, value: object) -> Json:
 
 
 @pytest.mark.parametrize("skill", [ABSENT, None, "", *NOT_STRINGS])
-def test_a_skill_id_that_is_not_a_string_is_invalid_params(agent: Agent, skill: object) -> None:
+def test_a_skill_id_must_be_a_non_empty_string(agent: Agent, skill: object) -> None:
     params = with_member(agent, "metadata.skillId", skill)
     assert agent.ask("send", params).code == -32602
     assert agent.ask("stream", params).code == -32602
@@ -81,7 +81,7 @@ def test_system_modules_are_not_found(agent: Agent, skill: str) -> None:
 @pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["message", "metadata", "configuration"])
 @pytest.mark.parametrize("value", NOT_OBJECTS)
-def test_objects_of_another_type_are_invalid_params(
+def test_members_that_are_not_objects_are_invalid_params(
     agent: Agent, member: str, value: object
 ) -> None:
     for operation in ("send", "stream"):
@@ -247,7 +247,9 @@ def test_metadata_of_another_type_are_invalid_params(agent: Agent, metadata: obj
 @pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["extensions", "referenceTaskIds"])
 @pytest.mark.parametrize("value", ["text", 5, True, {}, [5], [None], [[]], [{}]])
-def test_lists_of_another_type_are_invalid_params(agent: Agent, member: str, value: object) -> None:
+def test_members_that_are_not_lists_of_strings_are_invalid_params(
+    agent: Agent, member: str, value: object
+) -> None:
     assert agent.send("echo", **{member: value}).code == -32602
 
 
