@@ -1,4 +1,4 @@
-"""Admission: all checks of a message before its task is created or resumed."""
+"""Admission: the checks of a message before its task may be created or resumed."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ MAX_PAUSED = 200
 MAX_MISSPELLED = 100
 """Maximum length of an unknown skill id for which similar ids are suggested, in characters."""
 MAX_COMPARED = 300
-"""Maximum number of skills whose ids are searched for similar ones; 300 take some 3 ms."""
+"""Number of skills above which no similar ids are suggested; to compare 300 takes some 3 ms."""
 LONG_JSON = 4096
 """Length in characters of JSON in text that takes too long to convert on the event loop."""
 MAX_LISTED = 100
@@ -134,9 +134,9 @@ class Admission:
     ) -> TaskRecord | None:
         """Return the task that the message belongs to; None if it starts a new task.
 
-        The task is paused, or it was and the message answers its question a second time. In 1.0
+        The task is paused, or it was and the message answers its request for approval again. In 1.0
         a message that names only a context starts a new task in it (§3.4.3), so that a stray "ok"
-        approves nothing; in 0.3 it answers the newest paused task (FR-CTX-003).
+        approves nothing; in 0.3 it answers the newest paused task, if any (FR-CTX-003).
 
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not see it.
@@ -172,7 +172,7 @@ class Admission:
             streaming: Whether to call the module's `stream` method.
 
         Raises:
-            InvalidParamsError: No skill is named, the parts are not an input for it, or the
+            InvalidParamsError: The message must name a skill, its parts are not an input, or the
                 idempotency key is malformed.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
                 client does not take those of its results.
@@ -309,7 +309,7 @@ class Admission:
         """Return a skill by its id.
 
         Raises:
-            MethodNotFoundError: There is no such skill; the error lists the closest ids.
+            MethodNotFoundError: There is no such skill; the error lists similar ids, if any.
         """
         try:
             return self.setup.skills.get(skill_id)

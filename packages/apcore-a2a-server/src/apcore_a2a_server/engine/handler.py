@@ -51,7 +51,7 @@ MAX_CREATED_PAGE_SIZE = 200
 """Maximum number of tasks on a page of `tasks/list`."""
 
 EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError, TooMuchError)
-"""Refusals of a message that come before apcore checks access to the skill."""
+"""Refusals of a message that may come before apcore checks access to the skill."""
 
 
 class Request(Struct, frozen=True):
@@ -213,7 +213,7 @@ class Handler:
         client is an observer, whose own disconnect cancels nothing.
 
         Raises:
-            UnsupportedOperationError: The task has ended, and the client names no last event.
+            UnsupportedOperationError: The task has ended, and the client names no event of its log.
             TooMuchError: Too many streams are open.
         """
         record = await self.admission.get_visible_task(
@@ -324,7 +324,7 @@ class Handler:
     def _view(self, record: TaskRecord, caller: Caller) -> Task:
         """Return a task as *caller* may see it."""
         rules = self.operators
-        # for each send, so without the call of `are_set`
+        # the expression of `are_set`, without a call: this runs for each send
         only_owners_have_access = rules.operators is None and rules.approvers is None
         return record.task if only_owners_have_access else rules.view(record, caller)
 

@@ -38,7 +38,7 @@ class Memory:
 
     Attributes:
         limit: The bound in bytes.
-        bodies: Bytes of request bodies whose tasks are not stored yet.
+        bodies: Bytes of the request bodies that are counted now, see `BodyBytes`.
     """
 
     def __init__(self, tasks: LiveTasks, limit: int, share: int | None = None) -> None:
@@ -51,7 +51,7 @@ class Memory:
 
     @property
     def running(self) -> int:
-        """Bytes of the tasks that this process runs or waits for, unless the store counts them."""
+        """Bytes of the live tasks of this process, unless the store counts them."""
         return self._tasks.kept_bytes
 
     @property

@@ -48,7 +48,7 @@ class Pause:
 
     Attributes:
         id: The id of this pause; every question has its own.
-        skill_id: The skill that was called.
+        skill_id: The skill that was called; empty if the client must choose one.
         inputs: The inputs of the call.
         parts: The parts of its message that are not inputs.
         expires: Time at which the pause expires, in seconds since the epoch, by the store's clock.
@@ -56,7 +56,8 @@ class Pause:
         done: The results of approved calls that have run, by `call_key`.
         asked: The call that needs approval, as a `call_key`.
         token: The approval id to resume with, if the executor has its own approval handler.
-        question: The module's question; None if the executor or the server asks for approval.
+        question: The question of the module, or of the server about the skill to call; None if the
+            executor or the server asks for approval.
         data: JSON that belongs to the question.
         field: The input that an answer in text becomes.
         choices: The values that the answer may have.
