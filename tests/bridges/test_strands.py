@@ -141,7 +141,7 @@ async def test_a_conversation_continues_after_a_canceled_question() -> None:
     assert task.status.state == "input-required"
 
 
-async def test_files_reach_the_model() -> None:
+async def test_files_of_supported_types_reach_the_model() -> None:
     received: list[Any] = []
 
     async def answer(messages: Any) -> AsyncIterator[Any]:

@@ -277,7 +277,7 @@ def test_a_list_is_requested_without_histories(visit: Visit) -> None:
         assert body["params"]["historyLength"] == 0
 
 
-def test_lists_and_the_count_of_waiting_tasks_are_live(
+def test_the_task_list_and_the_count_of_waiting_tasks_are_live(
     visit: Visit, other: OtherClient, scripted: ScriptedModule
 ) -> None:
     page = visit.go("tasks")
@@ -405,7 +405,7 @@ def inbox_link(page: Page) -> Locator:
     return page.get_by_role("navigation", name="Views").get_by_role("link", name="Inbox")
 
 
-def test_an_answered_task_leaves_the_inbox(visit: Visit, other: OtherClient) -> None:
+def test_an_answered_task_no_longer_counts_as_waiting(visit: Visit, other: OtherClient) -> None:
     waiting_before = count_waiting(other)
     task = other.send({"data": {"text": "mine"}}, "ask.first")
     page = visit.go()
@@ -431,7 +431,7 @@ def test_the_inbox_shows_that_another_client_has_answered(visit: Visit, other: O
     expect(card).to_contain_text("Your answer came too late")
 
 
-def test_no_view_of_an_idle_agent_is_blank_or_shows_an_error(
+def test_views_of_an_idle_agent_are_not_blank_and_show_no_error(
     idle: str, open_visit: Callable[..., Visit]
 ) -> None:
     visit = open_visit(idle)
