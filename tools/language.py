@@ -1,7 +1,7 @@
 """Check that the code is in plain English: docstrings that say what a thing is or does, no riddles.
 
-Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and code
-may not use indefinite pronouns for persons: write caller, client, replica or operator.
+Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and no line
+may have "nobody" or "somebody": write caller, client, replica or operator.
 """
 
 import ast
