@@ -47,7 +47,7 @@ COMMANDS = {
 
 
 class WebhookCommands(click.Group):
-    """The subcommands, of which only `secret` needs the server."""
+    """The subcommands, of which only `secret` needs the server to be installed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the subcommands."""
