@@ -45,7 +45,7 @@ export const jsonRpc = (tenant = ""): Binding => ({
   },
   refusal(source, status, retryAfter) {
     const { jsonrpc, error } = object(source) ?? {};
-    // a response with another status may come from a proxy
+    // without `jsonrpc`, an error with another status than 200 may come from a proxy
     if (!isObject(error) || (!jsonrpc && status !== 200)) return undefined;
     return new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
   },
