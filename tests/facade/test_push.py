@@ -278,7 +278,7 @@ INVALID |= {
 
 
 @pytest.mark.parametrize("flags", INVALID)
-def test_an_invalid_option_exits_with_1_and_names_valid_values(
+def test_an_invalid_option_exits_with_1_and_says_what_is_wrong(
     flags: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main([*LOCAL, *flags])
