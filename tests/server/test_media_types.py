@@ -1,4 +1,4 @@
-"""Parts of media types that a skill does not accept: -32005, and HTTP 415 in HTTP+JSON."""
+"""Parts of media types that a skill does not accept: -32005, and HTTP 400 in HTTP+JSON."""
 
 from contextlib import closing
 from typing import Any
@@ -36,7 +36,7 @@ async def test_a_file_for_a_skill_that_accepts_none_is_an_unsupported_content_ty
             answer = await peer.ask(operation, peer.wire.params("work", file_part(peer)))
             assert answer.code == -32005
             assert "application/json" in answer.message
-            assert answer.status == (415 if dialect == "REST" else 200)
+            assert answer.status == (400 if dialect == "REST" else 200)
         assert (await peer.ask("list")).result["tasks"] == []
 
 

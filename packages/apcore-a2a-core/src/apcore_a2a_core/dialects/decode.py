@@ -344,7 +344,7 @@ _READERS: dict[Any, Reader] = {
     Base64: _read_base64,
     Timestamp: _read_timestamp,
     TaskState: _one_of(STATES, "must be a task state"),
-    Role: _one_of(ROLES, "must be user or agent"),
+    Role: _one_of(ROLES, "must be ROLE_USER, or user in 0.3"),
     Any: narrow,
     dict: _read_object,
 }

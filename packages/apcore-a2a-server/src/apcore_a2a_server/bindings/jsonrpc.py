@@ -130,15 +130,23 @@ def protocol_version(request: HttpRequest) -> str:
     return ".".join(version.strip().split(".")[:2])
 
 
+class BodyTypeError(errors.ContentTypeNotSupportedError):
+    """The body of a request is not JSON, by its `Content-Type`; clients see the base class."""
+
+    def __init__(self) -> None:
+        shown_type = errors.ContentTypeNotSupportedError.__name__
+        super().__init__("The body must be application/json", {"type": shown_type})
+
+
 def check_media_type(headers: Mapping[str, str]) -> None:
     """Refuse a body whose `Content-Type` is not JSON; a missing one is accepted.
 
     Raises:
-        ContentTypeNotSupportedError: The media type is another one.
+        BodyTypeError: The media type is another one.
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        raise errors.ContentTypeNotSupportedError("The body must be application/json")
+        raise BodyTypeError
 
 
 def _has_id(envelope: Json) -> bool:

@@ -6,7 +6,6 @@ from urllib.parse import parse_qsl, unquote
 
 from a2a.utils.errors import (
     A2A_ERROR_MAPPING,
-    ContentTypeNotSupportedError,
     JSONParseError,
     MethodNotFoundError,
     VersionNotSupportedError,
@@ -22,7 +21,7 @@ from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
 from .http import Endpoint, Headers, HttpRequest, Stream, respond, retry_headers
-from .jsonrpc import check_media_type, protocol_version
+from .jsonrpc import BodyTypeError, check_media_type, protocol_version
 from .operations import perform, read_params
 
 NO_ROUTE = "No operation has this path"
@@ -72,13 +71,13 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
     **{cls: (row.http_code, row.grpc_status) for cls, row in A2A_ERROR_MAPPING.items()},
-    ContentTypeNotSupportedError: (415, "INVALID_ARGUMENT"),
+    BodyTypeError: (415, "INVALID_ARGUMENT"),
     MethodNotAllowedError: (405, "UNIMPLEMENTED"),
 }
-"""The HTTP status and the name of `google.rpc.Code` for each error (§11.6).
+"""The HTTP status and the name of `google.rpc.Code` for each error (§5.4).
 
-For media types, the protocol specifies 415 in 1.0.0 and 400 in 1.0.1. HTTP has 415 for them (RFC
-9110 §15.5.16), and clients of 1.0.1 can read the reason in the error.
+A part of a media type that the skill does not take gets 400, as 1.0.1 demands (1.0.0 had 415). HTTP
+has 415 for a body that is not JSON (RFC 9110 §15.5.16).
 """
 
 

@@ -375,11 +375,11 @@ class Admission:
 
     def _check_message(self, message: Message) -> None:
         if not message.parts:
-            raise InvalidParamsError("Message must contain at least one Part")
+            raise invalid("message.parts", "must contain at least one part")
         if len(message.parts) > self.max_parts:
             raise invalid("message.parts", f"must have at most {self.max_parts} parts")
-        for name in ("message_id", "context_id", "task_id"):
-            identifier = getattr(message, name)
+        identifiers = message.message_id, message.context_id, message.task_id
+        for name, identifier in zip(("messageId", "contextId", "taskId"), identifiers, strict=True):
             if len(identifier) > MAX_ID or CONTROL_CHARACTERS.search(identifier):
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
                 raise invalid(f"message.{name}", reason)
