@@ -179,6 +179,32 @@ async def test_an_unclear_answer_asks_for_approval_again(
         assert payments.paid == [{"amount": 5}]
 
 
+@pytest.mark.parametrize("end", ["canceled", "failed"])
+async def test_a_yes_after_an_unclear_answer_is_refused_if_the_task_has_ended(
+    end: str, payments: PaymentAction
+) -> None:
+    async with serving(payment_modules(payments), input_timeout=1) as peer:
+        task = await pause(peer)
+        other_id = {"approved": True, "approvalId": "another"}
+        for unclear in ({"text": "hmm"}, {"data": other_id}):
+            assert state_of(await say(peer, task, peer.part(**unclear))) == "input-required"
+        if end == "canceled":
+            await peer.ask("cancel", {"id": task["id"]})
+        await peer.until(task["id"], end)
+        late_answer = await peer.send("work", peer.part(text="yes"), taskId=task["id"])
+        assert late_answer.code == -32004
+        assert not payments.paid
+
+
+async def test_the_first_clear_answer_counts_after_an_unclear_one(payments: PaymentAction) -> None:
+    async with serving(payment_modules(payments)) as peer:
+        task = await pause(peer)
+        await say(peer, task, peer.part(text="hmm"))
+        task = await say(peer, task, peer.part(text="yes"))
+        assert await say(peer, task, peer.part(text="no")) == task
+        assert payments.paid == [{"amount": 5}]
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_approval_request_and_its_answer_are_in_the_history(
     dialect: str, payments: PaymentAction
@@ -475,6 +501,15 @@ async def test_a_handler_that_returned_a_token_is_asked_to_check_it(
         task = await say(peer, task, peer.part(text="any word will do"))
         assert contents(task) == [{"paid": 5}]
         assert handler.checked == ["token 1"]
+        assert payments.paid == [{"amount": 5}]
+
+
+async def test_a_yes_after_any_answer_for_the_handler_returns_the_task(
+    payments: PaymentAction, executors: list[Executor]
+) -> None:
+    async with serving(with_handler(TokenHandler(), payments, executors)) as peer:
+        task = await say(peer, await pause(peer), peer.part(text="any word will do"))
+        assert await say(peer, task, peer.part(text="yes")) == task
         assert payments.paid == [{"amount": 5}]
 
 

@@ -344,14 +344,30 @@ def is_approval(pause: Pause) -> bool:
 
 def is_late_answer(task: Task, message: Message) -> bool:
     """Return whether *message* answers a request for approval that already has an answer."""
-    # in the history, each request of the agent is followed by the message that answered it
-    was_asked = False
+    # in the history, each request of the agent is followed by the messages sent to answer it
+    request: Mapping[str, Any] | None = None
     for earlier in task.history:
-        if was_asked and earlier.role == Role.ROLE_USER:
+        if earlier.role == Role.ROLE_AGENT:
+            request = _request_in(earlier) or request
+        elif request is not None and _is_answer(earlier, request):
             return _answer_in(message)[0] is not None
-        from_agent = earlier.role == Role.ROLE_AGENT
-        was_asked |= from_agent and any(_has_member(part, "approval") for part in earlier.parts)
     return False
+
+
+def _request_in(message: Message) -> Mapping[str, Any] | None:
+    """Return the request for approval in a message of the agent; None if there is none."""
+    for part in message.parts:
+        request = part.data.get("approval") if is_object(part.data) else None
+        if is_object(request):
+            return request
+    return None
+
+
+def _is_answer(message: Message, request: Mapping[str, Any]) -> bool:
+    """Return whether *message* answers *request*; if the server decides, every message does."""
+    is_approved, pause_id = _answer_in(message)
+    is_clear = is_approved is not None and pause_id in (None, request.get("id"))
+    return is_clear or request.get("decidedBy") == "server"
 
 
 def _answer_in(message: Message) -> tuple[bool | None, Any]:
@@ -366,11 +382,7 @@ def _answer_in(message: Message) -> tuple[bool | None, Any]:
 
 
 def _may_answer(part: Part) -> bool:
-    return part.text is not UNSET or _has_member(part, "approved")
-
-
-def _has_member(part: Part, member: str) -> bool:
-    return is_object(part.data) and member in part.data
+    return part.text is not UNSET or (is_object(part.data) and "approved" in part.data)
 
 
 def _part_answer(part: Part) -> tuple[bool | None, Any]:
