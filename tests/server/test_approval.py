@@ -607,6 +607,7 @@ CONTRADICTIONS: list[list[Json]] = [
     [{"text": "yes"}, {"data": {"approved": False}}],
     [{"data": {"approved": True}}, {"text": "no"}],
     [{"data": {"approved": True}}, {"text": "as long as it is not today"}],
+    [{"text": "yes"}, {"data": {"approved": "true"}}],
 ]
 
 
@@ -617,6 +618,42 @@ async def test_a_contradictory_answer_is_unclear(
     async with serving(payment_modules(payments)) as peer:
         task = await say(peer, await pause(peer), *(peer.part(**part) for part in parts))
         assert state_of(task) == "input-required"
+        assert not payments.paid
+
+
+AGREEMENTS: list[list[Json]] = [
+    [{"text": "yes"}, {"data": {"approved": True, "approvalId": "ID"}}],
+    [{"data": {"approved": True, "approvalId": "ID"}}, {"text": "OK."}],
+    [{"data": {"approved": True}}, {"data": {"approved": True, "approvalId": "ID"}}],
+    [{"text": "yes"}, {"data": {"approvalId": "ID"}}],
+]
+
+
+@pytest.mark.parametrize("parts", AGREEMENTS)
+async def test_parts_that_agree_approve_only_the_request_that_one_of_them_names(
+    parts: list[Json], payments: PaymentAction
+) -> None:
+    async with serving(payment_modules(payments)) as peer:
+        task = await pause(peer)
+        shown_id = approval_request(task)[1]["approval"]["id"]
+        for approval_id, state in (("another", "input-required"), (shown_id, "completed")):
+            named = json.loads(json.dumps(parts).replace("ID", approval_id))
+            task = await say(peer, task, *(peer.part(**part) for part in named))
+            assert state_of(task) == state
+        assert payments.paid == [{"amount": 5}]
+
+
+@pytest.mark.parametrize("others", [[], [{"text": "yes"}]])
+async def test_parts_that_name_two_requests_are_unclear(
+    others: list[Json], payments: PaymentAction
+) -> None:
+    async with serving(payment_modules(payments)) as peer:
+        task = await pause(peer)
+        shown_id = approval_request(task)[1]["approval"]["id"]
+        for ids in ([shown_id, "another"], ["another", shown_id], [shown_id, {}]):
+            named = [{"data": {"approved": True, "approvalId": each}} for each in ids]
+            parts = [peer.part(**part) for part in (*others, *named)]
+            assert state_of(await say(peer, task, *parts)) == "input-required"
         assert not payments.paid
 
 

@@ -373,12 +373,19 @@ def _is_answer(message: Message, request: Mapping[str, Any]) -> bool:
 def _answer_in(message: Message) -> tuple[bool | None, Any]:
     """Return whether *message* approves, and the id of the pause that it names, if any.
 
-    Its texts and its data with `approved` must all give the same answer; if they differ, or
-    there are none, both values are None.
+    Its texts and its data with `approved` must all give the same answer, and its ids of pauses
+    must all be the same; if any differ, or there is no answer, both values are None.
     """
-    answers = [_part_answer(part) for part in message.parts if _may_answer(part)]
-    is_clear = answers and all(answer == answers[0] for answer in answers)
-    return answers[0] if is_clear else (None, None)
+    verdicts: list[bool | None] = []
+    pause_ids: list[Any] = []
+    for part in message.parts:
+        is_approved, pause_id = _part_answer(part)
+        if _may_answer(part):
+            verdicts.append(is_approved)
+        if pause_id is not None:
+            pause_ids.append(pause_id)
+    agree = all(each == values[0] for values in (verdicts, pause_ids) for each in values)
+    return (verdicts[0], next(iter(pause_ids), None)) if verdicts and agree else (None, None)
 
 
 def _may_answer(part: Part) -> bool:
@@ -389,8 +396,10 @@ def _part_answer(part: Part) -> tuple[bool | None, Any]:
     text, document = part.text or "", part.data
     with suppress(ValueError):
         document = load_json(text) if document is UNSET else document
-    if is_object(document) and isinstance(document.get("approved"), bool):
-        return document["approved"], document.get("approvalId")
+    if is_object(document):
+        is_approved = document.get("approved")
+        verdict = is_approved if isinstance(is_approved, bool) else None
+        return verdict, document.get("approvalId")
     answer = text.strip().rstrip(".!").lower()
     return (answer in YES, None) if answer in YES | NO else (None, None)
 
