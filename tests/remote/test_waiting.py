@@ -274,7 +274,11 @@ async def test_two_applications_at_one_path_are_refused() -> None:
     modules = registry_of({"own": ActionModule(echo)})
     with pytest.raises(ValueError, match="two applications at /a"):
         app_of(modules, companions=agents)
-    own_path = WebhookReceiver("http://127.0.0.1:1/health")
-    agent = RemoteAgent("http://127.0.0.1:1", name="c", wait="webhook", receiver=own_path)
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics"])
+async def test_an_application_at_a_path_of_the_agent_is_refused(path: str) -> None:
+    receiver = WebhookReceiver(f"http://127.0.0.1:1{path}")
+    agent = RemoteAgent("http://127.0.0.1:1", name="c", wait="webhook", receiver=receiver)
     with pytest.raises(ValueError, match="a path of the agent"):
-        app_of(modules, companions=[agent])
+        app_of(registry_of({"own": ActionModule(echo)}), companions=[agent], metrics=True)

@@ -144,7 +144,10 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
-    routes.append(Route(OWN_PATH, _own_routes(agent, settings)))  # not in tenants
+    # The routes that are added from here on are not in tenants.
+    routes.append(Route(OWN_PATH, _own_routes(agent, settings)))
+    if agent.metrics is not None:
+        routes.append(Route("/metrics", agent.metrics.show))
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
     pages += _companion_routes(agent, [*routes, *pages])
     app = AgentApplication(
@@ -156,8 +159,6 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     # Starlette would redirect /health/ to the host that the request names, which may be foreign.
     app.router.redirect_slashes = False
     app.router.default = rest
-    if agent.metrics is not None:
-        app.router.routes.append(Route("/metrics", agent.metrics.show))
     app.state.agent = agent
     app.state.explorer = pages[0].path if settings.explorer else None
     return app
