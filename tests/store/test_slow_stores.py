@@ -12,6 +12,7 @@ from apcore_a2a_server.store.custom_stores import ScannedStore
 from apcore_a2a_server.store.exceptions import RepeatedError
 from apcore_a2a_server.store.testing import begun, new_record, state_change
 from apcore_a2a_server.store.testing.webhook_checks import hook
+from msgspec import structs
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +107,27 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_repeated() ->
     await asyncio.wait([changing])
     inner.released.set()
     await store.change(change)
+
+
+async def test_a_webhook_that_a_failed_change_has_replaced_keeps_its_place() -> None:
+    store = SlowStore()
+    record, lease = await begun(store, webhooks=[hook("w1"), hook("w2"), hook("w3")])
+    change = structs.replace(
+        state_change(record, INPUT_REQUIRED, lease), webhook=hook("w2", "b.example")
+    )
+    store.fails = True
+    with pytest.raises(ConnectionError):
+        await store.change(change)
+    assert [*await store.webhooks("t1")] == [hook("w1"), hook("w2"), hook("w3")]
+    store.released.clear()
+    changing = asyncio.create_task(store.change(change))
+    await wait_for_waiting_calls(store)
+    _, *others = await store.webhooks("t1")  # the first one is deleted, and another one added
+    await store.save_webhooks("t1", [*others, hook("w4")])
+    store.released.set()
+    with pytest.raises(ConnectionError):
+        await changing
+    assert [*await store.webhooks("t1")] == [hook("w2"), hook("w3"), hook("w4")]
 
 
 async def test_a_failed_send_raises_its_error_even_if_its_key_was_evicted() -> None:

@@ -257,16 +257,21 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Remove the webhook of a change and restore the one it replaced, unless edited since."""
+        """Remove the webhook of a change, unless edited since; put back the one it replaced."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
-        replaced = [old for old in previous if old.config.id == webhook.config.id]
+        previous_ids = [old.config.id for old in previous]
         async with self._webhook_lock(task_id):
             webhooks = await self.webhooks(task_id)
-            if any(existing is webhook for existing in webhooks):
-                remaining = [existing for existing in webhooks if existing is not webhook]
-                await self._replace_webhooks(task_id, [*replaced, *remaining], must_save=False)
+            if all(existing is not webhook for existing in webhooks):
+                return
+            restored = [existing for existing in webhooks if existing is not webhook]
+            if webhook.config.id in previous_ids:
+                place = previous_ids.index(webhook.config.id)
+                older = [old for old in restored if old.config.id in previous_ids[:place]]
+                restored.insert(len(older), previous[place])
+            await self._replace_webhooks(task_id, restored, must_save=False)
 
     async def _save_failures(self, task_id: str) -> None:
         """Save the failures of a task's webhooks."""
