@@ -244,6 +244,35 @@ async def test_a_store_that_cannot_save_the_task_keeps_no_push_config() -> None:
         assert (store.records, store.configs) == ({}, {})
 
 
+async def test_a_send_whose_task_could_not_be_saved_in_time_can_be_repeated() -> None:
+    class HangingStore(DictStore):
+        hangs = True
+
+        async def _wait(self) -> None:
+            if self.hangs:
+                await asyncio.Event().wait()
+
+        async def save(self, record: Any) -> None:
+            await self._wait()
+            await super().save(record)
+
+        async def delete_push_config(self, task_id: str) -> bool:
+            await self._wait()
+            return await super().delete_push_config(task_id)
+
+    store = HangingStore()
+    async with serving(
+        MODULES, task_store=store, execution_timeout=0.3, push_notifications=QUICK
+    ) as peer:
+        params = Hooks(peer.wire).send_params("work", hook=HOOK)
+        key = {"Idempotency-Key": "key"}
+        assert (await peer.ask("send", params, key)).code == -32603
+        await wait_until(lambda: not peer.agent.engine.runs)
+        assert (store.records, peer.agent.setup.tasks.kept_bytes) == ({}, 0)
+        store.hangs = False
+        assert (await peer.ask("send", params, key)).state == "completed"
+
+
 async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
     gate, store = Gate(), InMemoryTaskStore(max_capacity=1)
     modules = {"work": ActionModule(gate)}

@@ -109,6 +109,20 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_repeated() ->
     await store.change(change)
 
 
+async def test_a_new_task_that_is_cancelled_while_it_is_saved_can_be_repeated() -> None:
+    inner, key = SlowStore(), SendKey("key", b"body")
+    store = ScannedStore(inner)
+    inner.released.clear()
+    creating = asyncio.create_task(begun(store, key=key))
+    await wait_for_waiting_calls(inner)
+    creating.cancel()
+    await asyncio.wait([creating])
+    assert creating.cancelled()
+    inner.released.set()
+    assert await store.events("t1", 0) is None
+    await begun(store, new_record("t2"), key=key)
+
+
 async def test_a_webhook_that_a_failed_change_has_replaced_keeps_its_place() -> None:
     store = SlowStore()
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2"), hook("w3")])

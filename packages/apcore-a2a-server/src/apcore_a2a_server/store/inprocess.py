@@ -124,11 +124,12 @@ class InProcessStore(Store):
             if task_log.webhooks:
                 await self.write_webhooks(task_id, task_log.webhooks)
             await self.save(record)
-        except Exception:  # a user's store may raise anything: then there is no task
+        except BaseException as error:  # a user's store may raise anything, or it was cancelled
             del self._logs[task_id]
             if send_key is not None:
                 self._send_keys.pop((record.owner, send_key.text), None)
-            if task_log.webhooks:
+            # a store that hangs must not hold up a cancellation
+            if task_log.webhooks and not isinstance(error, asyncio.CancelledError):
                 await self.write_webhooks(task_id, ())
             raise
         if task_log.webhooks:

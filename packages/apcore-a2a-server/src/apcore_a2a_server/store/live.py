@@ -221,8 +221,10 @@ class LiveTasks:
         async with live.lock:
             try:
                 live.lease = await self.store.create(new_task)
-            except Exception:  # a user's store may raise anything: then there is no task
-                self._remove(record.task.id)
+            except BaseException as error:  # a user's store may raise anything, or it was cancelled
+                # After a cancellation a durable store may have the task: the next change finds out.
+                if isinstance(error, Exception) or not self.store.is_durable:
+                    self._remove(record.task.id)
                 raise
         self.stored_at = monotonic()
         if self.store.is_durable:
