@@ -329,6 +329,20 @@ async def test_a_given_runner_stays_open() -> None:
     assert not closed
 
 
+async def test_the_metadata_names_the_application_of_a_given_runner() -> None:
+    agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
+    runner = InMemoryRunner(agent, app_name="tea")
+    async with (
+        serving_agent(agent, runner=runner, app_name="other") as url,
+        client_of(url) as client,
+    ):
+        task = await client.send_message("hi")
+    app_name, user_id = (task.metadata[meta_key("adk", name)] for name in ("app_name", "user_id"))
+    assert app_name == "tea"
+    sessions = await runner.session_service.list_sessions(app_name=app_name, user_id=user_id)
+    assert len(sessions.sessions) == 1
+
+
 def test_the_example_is_an_agent() -> None:
     path = Path(__file__).parents[2] / "examples/bridges/google-adk/agent.py"
     agent = bridge(runpy.run_path(str(path))["agent"])

@@ -88,7 +88,7 @@ class ADKAgent(Agent):
         agent: The agent.
         runner: The runner to use, with its services; by default, one with sessions in memory.
         session_service: The sessions, if there is no runner.
-        app_name: The name of the application in ADK.
+        app_name: The name of the application in ADK, if there is no runner.
         run_config: ADK's config of runs; by default, text is streamed.
         options: Options of `Agent`.
     """
@@ -113,7 +113,7 @@ class ADKAgent(Agent):
         self._is_own_runner = runner is None
         self._is_in_memory = runner is None and session_service is None
         self._session_service = session_service
-        self._app_name = app_name or (runner.app_name if runner is not None else agent.name)
+        self._app_name = runner.app_name if runner is not None else app_name or agent.name
         self._run_config = run_config
         if getattr(agent, "input_schema", None) is not None and not options.get("input_key"):
             self.input_schema = agent.input_schema
