@@ -1,7 +1,12 @@
 """The audit of dependencies, given outputs of pip-audit."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+from tools import audit
 from tools.audit import SKIPPED, read
 
 SAFE = {"name": "httpx", "version": "0.28.1", "vulns": []}
@@ -33,3 +38,27 @@ def test_the_audit_is_skipped_if_no_package_could_be_looked_up() -> None:
 
     assert report.code == SKIPPED
     assert "skipped" in str(report)
+
+
+def audit_with(uv: Path, script: str) -> "subprocess.CompletedProcess[str]":
+    """Run the audit with a uv whose export works, and whose pip-audit is *script*."""
+    uv.write_text(f'#!/bin/sh\n[ "$1" = export ] && exit\n{script}\n', encoding="utf-8")
+    uv.chmod(0o755)
+    command = [sys.executable, audit.__file__, str(uv)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_a_failure_of_pip_audit_fails_the_audit_and_is_shown(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    script = f"cat >&2 <<'END'\n{chr(10).join(lines)}\nEND\nexit 1"
+    process = audit_with(tmp_path / "uv", script)
+    assert process.returncode == 1
+    assert process.stderr.splitlines() == ["pip-audit failed:", *lines[-10:]]
+    assert "skipped" not in process.stdout
+
+
+def test_an_index_without_a_database_is_reported_as_skipped(tmp_path: Path) -> None:
+    output = json.dumps({"dependencies": [NOT_FOUND]})
+    process = audit_with(tmp_path / "uv", f"echo '{output}'")
+    assert process.returncode == SKIPPED
+    assert process.stdout.startswith("skipped: ")

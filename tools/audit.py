@@ -1,6 +1,6 @@
 """Look up known vulnerabilities in the locked dependencies (NFR-SEC-005).
 
-Exit codes: 0 for none, 1 for some, 77 if no package could be looked up,
+Exit codes: 0 for none, 1 for some or if pip-audit fails, 77 if no package could be looked up,
 as when the package index has no database of vulnerabilities.
 """
 
@@ -15,6 +15,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
 AUDIT = "pip-audit>=2.9,<3"
+ERROR_LINES = 10
+"""Maximum number of lines that are shown of an error of pip-audit, the last ones."""
+
+
+class AuditError(Exception):
+    """A failure of pip-audit."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ def audit(uv: str) -> Report:
 
     Raises:
         subprocess.CalledProcessError: The export failed.
+        AuditError: pip-audit failed.
     """
     with TemporaryDirectory() as folder:
         requirements = Path(folder, "requirements.txt")
@@ -70,11 +77,14 @@ def audit(uv: str) -> Report:
     try:
         return read(json.loads(process.stdout))
     except ValueError:
-        print(process.stderr.strip()[-500:], file=sys.stderr)
-        return Report(0, 0, [])
+        last_lines = process.stderr.strip().splitlines()[-ERROR_LINES:]
+        raise AuditError("\n".join(["pip-audit failed:", *last_lines])) from None
 
 
 if __name__ == "__main__":
-    report = audit(sys.argv[1] if len(sys.argv) > 1 else "uv")
+    try:
+        report = audit(sys.argv[1] if len(sys.argv) > 1 else "uv")
+    except AuditError as error:
+        sys.exit(str(error))
     print(report)
     sys.exit(report.code)
