@@ -55,8 +55,9 @@ def test_the_response_has_the_id_of_the_request(rpc: Agent, request_id: object) 
 
 @pytest.mark.parametrize("request_id", [True, False, [], [1], {}, {"a": 1}])
 def test_an_id_of_another_type_is_an_invalid_request(rpc: Agent, request_id: object) -> None:
-    answer = rpc.post(envelope(rpc, id=request_id))
-    assert (answer.code, answer.body["id"]) == (-32600, None)
+    for members in ({}, {"method": "no/such"}, {"params": {}}):
+        answer = rpc.post(envelope(rpc, id=request_id, **members))
+        assert (answer.code, answer.body["id"]) == (-32600, None)
 
 
 @pytest.mark.parametrize("request_id", ["1e999", "-1e999"])

@@ -207,6 +207,11 @@ async def test_errors_have_the_codes_that_the_sdks_read(
     assert error["message"]
 
 
+async def test_the_error_for_a_missing_extended_card_has_its_name_of_0_3(peer: Peer) -> None:
+    response = await peer.client.get("/v1/card")
+    assert response.json()["type"] == "AuthenticatedExtendedCardNotConfiguredError"
+
+
 async def test_messages_to_a_finished_task_and_other_media_types_are_refused(
     peer: Peer,
 ) -> None:

@@ -31,7 +31,10 @@ WEBHOOK_NAMES = {
     "push_notification": "pushNotificationConfig",
 }
 MESSAGE_FIELDS = ("messageId", "contextId", "taskId", "role", "metadata", "extensions")
-ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
+ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.items()} | {
+    -32007: "AuthenticatedExtendedCardNotConfiguredError"  # renamed in 1.0
+}
+"""Names of the errors of 0.3 (§8.2) by their JSON-RPC codes."""
 
 
 def read_send(body: Json) -> Json:

@@ -83,6 +83,8 @@ class JsonRpc(Endpoint):
             if not is_object(envelope):
                 raise errors.InvalidRequestError("The request must be one JSON object")
             has_id = _has_id(envelope)
+            if "id" in envelope and not has_id:
+                raise errors.InvalidRequestError("The id of a request must be a string or a number")
             response["id"] = envelope["id"] if has_id else None
             method = _method_of(envelope)
             dialect = METHODS[method][0]
