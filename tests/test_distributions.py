@@ -44,6 +44,7 @@ OWNERS = {
     "opentelemetry": "opentelemetry-api",
     "pydantic_ai": "pydantic-ai-slim",
     "strands": "strands-agents",
+    "google.api": "googleapis-common-protos",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
     **{module: name for name, module in MODULES.items()},

@@ -1,7 +1,8 @@
 """Signatures of Agent Cards (A2A 1.0 §8.4): made by the server, verified by clients.
 
-A signature covers the card of A2A 1.0 as its protobuf type holds it, in canonical JSON (RFC 8785):
-members of other versions, `signatures` and empty values are left out.
+A signature covers a canonical form of the card: that of the specification or that of the SDK, which
+`canonical_cards` explains. Members of other versions are in neither. The server signs both, because
+verifiers know only one of them, and one valid signature is enough for either.
 """
 
 import asyncio
@@ -12,17 +13,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2a.types import AgentCard
-from a2a.utils.signing import (
-    InvalidSignaturesError,
-    create_agent_card_signer,
-    create_signature_verifier,
-)
 from apcore_a2a_core.data import Json
-from apcore_a2a_core.sdk import json_of
-from apcore_a2a_core.values import is_array, is_object, to_json
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from apcore_a2a_core.values import is_array, is_object
+from jwt import PyJWTError, api_jws
+from jwt.utils import base64url_encode
 
+from .canonical_cards import CanonicalForm, canonical_forms
 from .errors import CardSignatureError, ConfigurationError, KeysUnavailableError
 from .key_sets import KeySets
 from .keys import PUBLIC, Source, VerificationKey, key_of_jwk, read_key
@@ -32,16 +28,16 @@ ALGORITHM = "ES256"
 """The algorithm that the server signs with, which all implementations verify."""
 MAX_SIGNATURES = 16
 """Maximum number of signatures of a card that are verified, because each takes time."""
-MAX_DEPTH = 100
-"""Maximum nesting depth of the JSON of a card."""
 NOT_VALID = "No signature of the card is valid: it was changed, or signed with another key"
 
 
 class CardSigner:
     """A signer of Agent Cards.
 
-    With several keys, a card has a signature by each, and a verifier needs only one of the keys. To
+    With several keys, a card has signatures by each, and a verifier needs only one of the keys. To
     change the key, add the new one, wait until all verifiers know it, and remove the old one.
+
+    Each key signs the canonical form of the SDK, and then that of the specification if it differs.
 
     Args:
         keys: Private keys for ES256 (P-256): each in PEM, the path of a file, or a `SigningKey`.
@@ -86,24 +82,30 @@ class CardSigner:
         self._jku = jku
 
     def sign(self, card: Json) -> list[Json]:
-        """Return the signatures of *card*, the JSON of a card, for its member `signatures`."""
-        message = parse_card(card)
-        for key in self._keys:
-            create_agent_card_signer(
-                key.private,
-                {"alg": key.algorithm, "kid": key.key_id, "jku": self._jku, "typ": "JOSE"},
-            )(message)
-        return [MessageToDict(signature) for signature in message.signatures]
+        """Return the signatures of *card*, the JSON of a card, for its member `signatures`.
+
+        Raises:
+            ValueError: This is not the JSON of a card of A2A 1.0.
+        """
+        forms = canonical_forms(card)
+        return [self._sign(form.payload, key) for key in self._keys for form in reversed(forms)]
 
     def jwks(self) -> Json:
         """Return the public keys as a JSON Web Key Set (RFC 7517 §5)."""
         return {"keys": [key.public_jwk for key in self._keys]}
 
+    def _sign(self, payload: bytes, key: SigningKey) -> Json:
+        header = {"kid": key.key_id, "jku": self._jku, "typ": "JOSE"}
+        token = api_jws.encode(payload, key.private, key.algorithm, header)
+        protected, _, signature = token.split(".")
+        return {"protected": protected, "signature": signature}
+
 
 class Signature(NamedTuple):
     """One signature of a card, with members of its protected header."""
 
-    data: Json
+    protected: str
+    value: str
     algorithm: str
     key_id: str | None
     jku: str | None
@@ -112,8 +114,9 @@ class Signature(NamedTuple):
 class CardVerifier:
     """A verifier of Agent Cards, for `verify_card=` of `A2AClient`.
 
-    A card is accepted if one of its signatures is valid for a known key. The client then uses only
-    the signed members: those of A2A 1.0.
+    A card is accepted if one of its signatures is valid for a known key and one of the card's
+    canonical forms. The client then uses only the members that this form covers: those of A2A 1.0,
+    and in the SDK's form only values that are not null, "", {} or [].
 
     Args:
         keys: Pinned public keys: each in PEM, the `Path` of a file, or a JSON Web Key; or a whole
@@ -163,28 +166,49 @@ class CardVerifier:
     def check(self, card: Json) -> Json:
         """Return the signed members of *card*, the JSON of a card.
 
+        If only signatures of the SDK's form are valid, null, "", {} and [] are left out wherever
+        they are, as they are in that form: without the key, anyone could have added them.
+
         Raises:
             CardSignatureError: The card has no signature, or none that is valid.
             KeysUnavailableError: No signature is valid, and keys could not be fetched.
         """
         try:
-            message = parse_card(card)
-        except (ParseError, ValueError, RecursionError):
+            forms = canonical_forms(card)
+        except ValueError:
             raise CardSignatureError("This is not a card of A2A 1.0") from None
         signatures = [*_read_signatures(card)]
         if not signatures:
             raise CardSignatureError("The card has no signature")
+        return self._find_verified(forms, signatures).members
+
+    def _find_verified(
+        self, forms: Sequence[CanonicalForm], signatures: Sequence[Signature]
+    ) -> CanonicalForm:
+        """Return the first of *forms* that one of *signatures* is valid for.
+
+        Raises:
+            CardSignatureError: No signature is valid.
+            KeysUnavailableError: No signature is valid, and keys could not be fetched.
+        """
+        verified: CanonicalForm | None = None
         failure = CardSignatureError("No signature of the card is by a known key")
         unavailable: KeysUnavailableError | None = None
         for signature in signatures:
             try:
                 for key in self._find_keys(signature):
-                    if _is_valid(message, signature, key):
-                        signed_members: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
-                        return signed_members
-                    failure = CardSignatureError(NOT_VALID)
+                    signed = _find_signed(forms, signature, key)
+                    if signed is None:
+                        failure = CardSignatureError(NOT_VALID)
+                        continue
+                    if signed == forms[0]:
+                        return signed
+                    verified = signed  # another signature may be valid for the first form
+                    break
             except KeysUnavailableError as error:
                 unavailable = error
+        if verified is not None:
+            return verified
         raise unavailable or failure  # the missing keys may make one of the signatures valid
 
     def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
@@ -201,16 +225,6 @@ class CardVerifier:
         for key in self._sets.find(signature.key_id, signature.jku):
             if signature.algorithm in key.algorithms:
                 yield key
-
-
-def parse_card(card: Json) -> AgentCard:
-    """Return *card*, the JSON of a card, without its signatures and members of other versions.
-
-    Raises:
-        ParseError: A member has the wrong type.
-    """
-    unsigned = {name: value for name, value in card.items() if name != "signatures"}
-    return ParseDict(unsigned, AgentCard(), ignore_unknown_fields=True)
 
 
 def _read_signatures(card: Json) -> Iterator[Signature]:
@@ -230,23 +244,27 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
             continue
         algorithm, key_id, jku = (header.get(name) for name in ("alg", "kid", "jku"))
         yield Signature(
-            {"protected": protected, "signature": value},
+            protected,
+            value,
             algorithm if isinstance(algorithm, str) else "",
             key_id if isinstance(key_id, str) else None,
             jku if isinstance(jku, str) else None,
         )
 
 
-def _is_valid(card: AgentCard, signature: Signature, key: VerificationKey) -> bool:
-    signed_card = AgentCard()
-    signed_card.CopyFrom(card)
-    ParseDict({"signatures": [signature.data]}, signed_card)
-    verify = create_signature_verifier(lambda key_id, jku: key.key, [signature.algorithm])
-    try:
-        verify(signed_card)
-    except InvalidSignaturesError:
-        return False
-    return True
+def _find_signed(
+    forms: Sequence[CanonicalForm], signature: Signature, key: VerificationKey
+) -> CanonicalForm | None:
+    """Return the form that *signature* is valid for, if it was made with *key*."""
+    for form in forms:
+        payload = base64url_encode(form.payload).decode()
+        token = f"{signature.protected}.{payload}.{signature.value}"
+        try:
+            api_jws.decode(token, key.key, [signature.algorithm])
+        except (PyJWTError, UnicodeEncodeError):
+            continue
+        return form
+    return None
 
 
 def _read_signing_key(source: Source) -> SigningKey:
