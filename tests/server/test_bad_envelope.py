@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .checking_client import Agent
+from .checking_client import Agent, Json
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
@@ -55,7 +55,8 @@ def test_the_response_has_the_id_of_the_request(rpc: Agent, request_id: object) 
 
 @pytest.mark.parametrize("request_id", [True, False, [], [1], {}, {"a": 1}])
 def test_an_id_of_another_type_is_an_invalid_request(rpc: Agent, request_id: object) -> None:
-    for members in ({}, {"method": "no/such"}, {"params": {}}):
+    variants: list[Json] = [{}, {"method": "no/such"}, {"params": {}}]
+    for members in variants:
         answer = rpc.post(envelope(rpc, id=request_id, **members))
         assert (answer.code, answer.body["id"]) == (-32600, None)
 

@@ -133,11 +133,7 @@ def protocol_version(request: HttpRequest) -> str:
 
 
 class BodyTypeError(errors.ContentTypeNotSupportedError):
-    """The body of a request is not JSON, by its `Content-Type`; clients see the base class."""
-
-    def __init__(self) -> None:
-        shown_type = errors.ContentTypeNotSupportedError.__name__
-        super().__init__("The body must be application/json", {"type": shown_type})
+    """The body of a request is not JSON, by its `Content-Type`."""
 
 
 def check_media_type(headers: Mapping[str, str]) -> None:
@@ -148,7 +144,8 @@ def check_media_type(headers: Mapping[str, str]) -> None:
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        raise BodyTypeError
+        shown_type = {"type": errors.ContentTypeNotSupportedError.__name__}
+        raise BodyTypeError("The body must be application/json", shown_type)
 
 
 def _has_id(envelope: Json) -> bool:
