@@ -30,7 +30,7 @@ AuthMethod: TypeAlias = Literal["basic", "post"]
 LEEWAY = 30.0
 """Seconds before its expiry at which a token is renewed, but at most half of its lifetime."""
 DEFAULT_LIFETIME = 300.0
-"""Seconds for which a token is used if the authorization server does not state its lifetime."""
+"""Assumed lifetime of a token, in seconds, if the authorization server states no valid one."""
 MAX_BYTES = 256 * 1024
 """Size limit of a response of the authorization server."""
 TOKEN_ERRORS = (
@@ -73,11 +73,11 @@ class ClientCredentials(httpx.Auth):
     """OAuth 2 client credentials: gets, keeps and renews tokens of an authorization server.
 
     A token is kept until shortly before it expires. Concurrent calls of an event loop share one
-    request for a token, and so do all threads. If the agent refuses it with 401, a new one is
-    requested, and the request is sent once more.
+    request for a token, and so do all threads. If the agent refuses a token with 401, a new one is
+    obtained, and the call is sent once more.
 
-    With neither *token_url* nor *issuer*, `A2AClient` uses the token endpoint in the agent's card,
-    if it has the origin of the agent or one of `credentials_for`.
+    With neither *token_url* nor *issuer*, `A2AClient` uses the token endpoint (or OpenID Connect
+    issuer) in the agent's card, if it has the origin of the agent or one of `credentials_for`.
 
     Args:
         token_url: The token endpoint.
@@ -92,7 +92,8 @@ class ClientCredentials(httpx.Auth):
             in the body; by default as the issuer's metadata specifies, or else `"basic"`.
 
     Raises:
-        ValueError: A URL is not valid, or an argument is missing or contradicts another one.
+        ValueError: A URL or *auth_method* is not valid, *client_id* or *client_secret* is empty, or
+            both *token_url* and *issuer* are passed.
 
     Example:
         ```python
@@ -378,15 +379,15 @@ def _parse_endpoint(text: Any, label: str) -> httpx.URL:
     """Return the URL in *text*.
 
     Raises:
-        ValueError: It is not an http or https URL; the message does not quote it, since it may
-            contain a password.
+        ValueError: It is not an http or https URL, or has a user or fragment; the message does not
+            quote it, since it may contain a password.
     """
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, TypeError, UnicodeError):
         url = httpx.URL()
     if not is_agent_url(url) or url.fragment:
-        raise ValueError(f"The {label} is not an http or https URL without user and password")
+        raise ValueError(f"The {label} is not an http or https URL without user and fragment")
     return url
 
 

@@ -9,7 +9,7 @@ from .tasks import Message, Part, PushNotificationConfig, TaskState
 
 
 def params(operation: str, params_v1: Json) -> Json:
-    """Return the parameters of *operation*, named as in 1.0, in the format of 0.3."""
+    """Return the parameters of an operation (by its name in 1.0) in the format of 0.3."""
     result = dict(params_v1)
     if "message" in result:
         result["message"] = message(Message.from_dict(result["message"]))
@@ -68,7 +68,7 @@ def part(source: Part) -> Json:
 
 
 def push_config(config_v1: Json) -> Json:
-    """Return a push config in the format of 0.3, without its task."""
+    """Return a push config in the format of 0.3, without its task and tenant."""
     config = PushNotificationConfig.from_dict(config_v1)
     result: Json = {k: v for k, v in config.to_dict().items() if k not in ("taskId", "tenant")}
     if config.authentication:
