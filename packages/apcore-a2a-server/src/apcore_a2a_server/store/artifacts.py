@@ -38,7 +38,7 @@ def _are_joinable(part: Part, next_part: Part) -> bool:
 
 
 def join_texts(task: Task) -> None:
-    """Join the neighboring texts of the task's artifact, once it is complete."""
+    """Join the neighboring texts in the artifact of a task that has ended or paused."""
     artifact, parts = task.artifacts[0], list[Part]()
     append_parts(parts, artifact.parts, inf)
     task.artifacts = [replace(artifact, parts=parts)]

@@ -35,7 +35,7 @@ STOP_CHECK_INTERVAL = 10_000  # instructions of SQLite's virtual machine
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Migrate the file to the latest schema version, and return it.
+    """Migrate the file to the latest schema version; return that version.
 
     Raises:
         SchemaError: The schema is newer than this package.
@@ -81,7 +81,7 @@ async def version(path: str) -> int:
 
 
 async def check(path: str) -> CheckResult:
-    """Check a file for damage, and for missing tables and indexes; count its tasks.
+    """Check a file for damage, and for missing tables and indexes; count the tasks of a sound one.
 
     Raises:
         UnavailableError: The file does not exist, or can't be read.
