@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 INLINE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>", re.DOTALL)
 BASE = '<meta name="agent-base" content="./"'
-"""The beginning of the element with the URL of the agent, relative to the page."""
+"""The beginning of the element with the URL of the agent (or its proxy), relative to the page."""
 AGENT_URL = '<meta name="agent-url" content=""'
 """The beginning of the element with the URL of the agent behind a proxy."""
 
@@ -23,7 +23,7 @@ class Page:
     """The page at one path.
 
     Attributes:
-        base: URL of the agent, relative to the page.
+        base: URL of the agent (or its proxy), relative to the page.
         policy: The content security policy of the page.
 
     Args:

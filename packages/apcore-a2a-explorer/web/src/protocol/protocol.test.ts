@@ -127,6 +127,7 @@ describe("a card", () => {
 
 it("input is data if it is a JSON object or array", () => {
   expect(partOf('{"a":1}')).toEqual({ data: { a: 1 } });
+  expect(partOf("[1]")).toEqual({ data: [1] });
   expect(partOf("12")).toEqual({ text: "12" });
   expect(partOf("no")).toEqual({ text: "no" });
 });

@@ -41,7 +41,11 @@ export function taskFacts(task: Task): TaskFacts {
   };
 }
 
-/** The duration of a task in milliseconds; until *now* while it runs. Undefined if it is unknown. */
+/**
+ * The duration of a task in milliseconds; until *now* if it has not ended.
+ *
+ * If its creation is unknown, undefined for an ended task, else the time since its last change.
+ */
 export function durationOf(task: Task, now: number): number | undefined {
   const changedAt = Date.parse(task.status.timestamp ?? "") || undefined;
   const start = taskFacts(task).createdAt;
