@@ -123,8 +123,8 @@ def nested(text: str, depth: int) -> str:
 
 HEAD, BODY, SIGNATURE = GOOD.split(".")
 OTHER_BODY = token(sub="root").split(".")[1]
-LAST = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-TWIN = LAST[LAST.index(SIGNATURE[-1]) ^ 1]
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+TWIN = ALPHABET[ALPHABET.index(SIGNATURE[-1]) ^ 1]
 """Another last character of a signature, with the same significant bits."""
 
 ATTACKS: dict[str, Attack] = {
@@ -283,7 +283,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-SHOULD_BE_REFUSED: dict[str, tuple[Attack, str]] = {
+INVALID_CLAIMS: dict[str, tuple[Attack, str]] = {
     "exp a string": (with_claims(exp=str(NOW + DAY)), "RFC 7519 §2 requires a number"),
     "exp a string with blanks": (
         with_claims(exp=f" {NOW + DAY:_} "),
@@ -300,6 +300,7 @@ SHOULD_BE_REFUSED: dict[str, tuple[Attack, str]] = {
     ),
     "sub too long": (with_claims(sub="a" * 8000), "ids are stored, and are keys of an index"),
 }
+"""Signed tokens that are refused for their claims, each with the reason for refusing it."""
 
 
 class AttackTarget(NamedTuple):
@@ -350,11 +351,11 @@ def test_an_attack_is_refused_and_a_genuine_token_is_accepted(
         assert single_key.accepts(token())
 
 
-@pytest.mark.parametrize("name", SHOULD_BE_REFUSED)
+@pytest.mark.parametrize("name", INVALID_CLAIMS)
 def test_a_signed_token_with_invalid_claims_authenticates_no_caller(
     name: str, single_key: AttackTarget
 ) -> None:
-    assert single_key.identity_of(SHOULD_BE_REFUSED[name][0]) is None
+    assert single_key.identity_of(INVALID_CLAIMS[name][0]) is None
 
 
 @pytest.mark.parametrize("depth", [900, 1000, 3000])

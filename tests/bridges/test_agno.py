@@ -45,7 +45,7 @@ def call_of(name: str, number: int = 0, **arguments: Any) -> ModelResponse:
 
 @dataclass
 class Llm(Model):  # type: ignore[misc]  # not installed here
-    """Streams the answer of a function to the messages: pieces of text, or responses."""
+    """A model that answers what a function of the messages yields: text, or responses."""
 
     id: str = "scripted"
     answer: Any = None
@@ -75,7 +75,7 @@ class Llm(Model):  # type: ignore[misc]  # not installed here
 
 
 def answers_of(script: Script) -> Callable[[Any], AsyncIterator[str]]:
-    """Return the answers of a script to messages."""
+    """Return a function that yields the answer of a script to messages."""
     return lambda messages: script.say(*(str(m.content) for m in messages if m.role != "system"))
 
 

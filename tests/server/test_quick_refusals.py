@@ -1,4 +1,4 @@
-"""Refused requests take no longer, and delay other requests no longer, than accepted ones."""
+"""Refused requests take, and delay other requests, no longer than an accepted one takes."""
 
 import json
 import time
@@ -36,7 +36,7 @@ SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
         lambda agent: agent.post(send_with_value(agent, "1"), VERSION_7),
     ),
 }
-"""One refused request for each class of errors, with its code."""
+"""Refused requests, each with the code of its error."""
 
 LARGE = {
     "lists that are not closed": "[" * 400_000,

@@ -13,7 +13,7 @@ from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 pytestmark = pytest.mark.anyio
 
 SLOW_HOST = ("ada", "a.example")
-"""The principal and the host that claims exclude."""
+"""A pair of principal and host; `claim` excludes it."""
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from .work import finish_tasks, start_tasks, three_replicas
 READ_TIMEOUT = 3.0
 """Seconds after which a read fails without the database, with a lease of up to 15 s."""
 CHANGE_RETRY_SHARE = 0.5
-"""Fraction of the lease for which changes are retried in addition."""
+"""Fraction of the lease for which a change is retried; its last try may take as long as a read."""
 EXPIRES = "SELECT id, extract(epoch FROM expires)::float8 FROM apcore_a2a.tasks WHERE id = ANY($1)"
 driver: Any = asyncpg
 
