@@ -29,7 +29,8 @@ def executor_of(
 
     Raises:
         NoModulesError: A target has no modules.
-        TargetError: There is no such target, or it can't be imported.
+        TargetError: There is no such target, it can't be imported, or a list has two executors or
+            two modules with one id.
         TypeError: *source* is of another type; the message names the methods that it lacks.
         ValueError: *acl* is given for an existing executor, or the rules can't be read.
     """
@@ -80,5 +81,5 @@ def _load_acl(acl_type: Any, path: Path) -> Any:
         raise OptionError("acl", f"must be a file: there is no file {path}")
     try:
         return acl_type.load(str(path))
-    except Exception as error:  # from the config, YAML or the file system
+    except Exception as error:  # from apcore, YAML or the file system
         raise OptionError("acl", f"can't be read: {path}: {error}") from None

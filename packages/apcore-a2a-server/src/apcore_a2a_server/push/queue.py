@@ -2,7 +2,7 @@
 
 Pending notifications are in the store. This process holds only those it is delivering and a few
 more, so that no delivery has to wait for the store. A claim expires: notifications that a replica
-has claimed and not settled in time are claimed by another one.
+has claimed and not settled in time can be claimed again, by any replica.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ POLL_INTERVAL = 1.0
 COUNT_INTERVAL = 2.0
 """Seconds between two counts of pending notifications."""
 STORE_TIMEOUT = 1.0
-"""Maximum seconds that statements of the store may take at shutdown."""
+"""Maximum seconds at shutdown to wait for a claim in progress, and then to release claims."""
 CLAIM_MARGIN = 5.0
 """Seconds that a claim lasts beyond the waits and the attempt that it must cover."""
 
@@ -83,7 +83,7 @@ class DeliveryQueue:
         """Deliver pending notifications for up to *seconds*, then stop.
 
         Other replicas or a later process deliver the others if the store is durable. Otherwise
-        pending notifications are due at once for one more attempt, and undelivered ones are
+        pending notifications are due at once, and those still undelivered at the end are
         reported as lost.
         """
         if not self._loops:  # the application failed before it started
@@ -160,7 +160,7 @@ class DeliveryQueue:
                 await self._wake.wait()
 
     async def _claim(self) -> bool:
-        """Claim due notifications and start their deliveries; return whether any was due."""
+        """Claim due notifications and start their deliveries; return whether there were any."""
         self._wake.clear()
         while self._retries and self._retries[0] <= time.monotonic():
             heappop(self._retries)
