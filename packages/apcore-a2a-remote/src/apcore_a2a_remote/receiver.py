@@ -26,7 +26,7 @@ class WebhookReceiver:
         url: The address at which the agents reach this application.
 
     Raises:
-        ValueError: The URL is not http or https, or has no host or no path.
+        ValueError: The URL is not http or https, or has no host, or no path beyond `/`.
 
     Example:
         ```python
@@ -44,7 +44,8 @@ class WebhookReceiver:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path in ("", "/"):
-            raise ValueError(f"The URL of a receiver needs a host and a path, not {url!r}")
+            problem = "must be http or https, and needs a host and a path"
+            raise ValueError(f"The URL of a receiver {problem}, not {url!r}")
         self.url = url
         self.path = parts.path
         self._expected: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Event]] = {}
@@ -60,7 +61,7 @@ class WebhookReceiver:
             del self._expected[token]
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Respond with 204; 401 without the token of an expected task, 405 for other methods."""
+        """Respond with 204; 401 without the token of an expected task, 405 if it is not a POST."""
         if scope["type"] != "http":
             return
         if scope["method"] != "POST":
