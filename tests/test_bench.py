@@ -437,7 +437,7 @@ def test_a_peer_that_cannot_be_installed_is_in_the_table_with_the_reason(
     plan = peers.plan(results, quick=True)
     assert plan.servers == ["bare", "ours", "sdk", FASTA2A, ADAPTER]
     rows = {row[0]: row[1] for row in peers.table(results).rows}
-    assert rows[JS] == "not run: npm is not installed"
+    assert rows[JS] == "not measured: npm is not installed"
 
 
 def test_the_table_says_which_server_does_not_wait_for_its_tasks() -> None:
@@ -455,7 +455,7 @@ def test_a_server_with_wrong_answers_has_no_figures() -> None:
         results.add(Key(peers.STACK.name, server, SEND, BUSY), figures())
     bare, ours, *_ = peers.table(results).rows
     assert bare[1:] == ["an echo", "1,000", "1.00", "1000", "1.00"]
-    assert ours[1].startswith("not run: ours on httptools+uvloop")
+    assert ours[1].startswith("not measured: ours on httptools+uvloop")
     assert ours[2:] == [""] * 4
 
 
@@ -574,12 +574,12 @@ def test_an_increase_of_more_than_three_percent_fails_the_gate(
 
 
 @pytest.mark.usefixtures("record")
-def test_without_a_record_of_instructions_the_gate_passes_and_says_so(
+def test_scenarios_without_a_record_pass_the_gate_with_a_remark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replace_counts(monkeypatch, send=1000, get=200)
     assert cli.main(["--instructions"]) == 0
-    assert "Nothing is recorded for this environment" in capsys.readouterr().out
+    assert "Not all scenarios are recorded for this environment" in capsys.readouterr().out
 
 
 def test_recorded_instructions_replace_those_of_the_same_environment(

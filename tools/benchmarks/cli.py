@@ -240,7 +240,7 @@ def _count_instructions(*, should_record: bool) -> int:
         instructions.record(rows)
         return 0
     if any(row.recorded is None for row in rows):
-        print("Nothing is recorded for this environment; to record it, add --record.")
+        print("Not all scenarios are recorded for this environment; to record them, add --record.")
     return 1 if any(row.is_over_tolerance for row in rows) else 0
 
 

@@ -1,4 +1,4 @@
-"""Comparison with other A2A servers, each in an environment of its own that is cached in `.cache`.
+"""Comparison with other A2A servers; all but a2a-sdk have environments of their own in `.cache`.
 
 All run an agent that does nothing. fasta2a answers before its task ends; the others wait for it.
 """
@@ -42,7 +42,7 @@ Program = Sequence[str]
 
 
 def plan(results: Results, *, quick: bool) -> Plan:
-    """Install the peers and return the plan; name those that can't be installed in *results*."""
+    """Install the peers and return the plan; note in *results* those that can't be installed."""
     programs: dict[str, Program] = {}
     for name in REQUIREMENTS:
         try:
@@ -77,7 +77,7 @@ def serving_requirements() -> list[str]:
 
 
 def table(results: Results) -> Table:
-    """Return the table of all peers, with those that did not run."""
+    """Return the table of all servers, with those that have no figures."""
     header = ["server", "what", "sends/s", "x bare", "CPU us", "x bare"]
     rows = [_row(name, results) for name in AGENTS]
     return Table(f"message/send at {BUSY} connections, {STACK.name}", header, rows)
@@ -106,7 +106,7 @@ def _row(name: str, results: Results) -> list[str]:
     failures = [line for line in results.failures if line.startswith(f"{name} on ")]
     if peer is None or bare is None or failures:
         reason = results.unavailable.get(name) or next(iter(failures), "no figures")
-        return [name, f"not run: {shorten(reason, MAX_REASON_LENGTH)}", "", "", "", ""]
+        return [name, f"not measured: {shorten(reason, MAX_REASON_LENGTH)}", "", "", "", ""]
     return [
         name,
         AGENTS[name],
