@@ -206,9 +206,7 @@ FAULTS = (
         f"{SERVER}/engine/change.py",
         "lease not in (live_task.lease, None) or pause",
         "pause",
-        (
-            "tests/server/test_change.py::test_a_run_whose_lease_another_run_has_taken_changes_nothing",
-        ),
+        ("tests/server/test_change.py::test_a_run_with_another_lease_changes_nothing",),
     ),
     Fault(
         "store-keeps-refused-tasks",

@@ -59,7 +59,7 @@ CHANGES = [
     "delete_push_config",
 ]
 SINGLE_REQUESTS = [operation for operation in OPERATIONS if operation != "subscribe"]
-"""Operations that end if their first request fails; `subscribe` also reopens a broken stream."""
+"""All operations but `subscribe`, which also reopens a stream that breaks before an event."""
 HTML = reply(b"<!doctype html>", content_type="text/html")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -245,11 +245,9 @@ def test_all_attempts_together_take_no_longer_than_the_timeout(
 
 @kinds
 @wires
-def test_a_stream_is_resumed_at_most_as_often_as_configured(
+def test_the_resumption_of_a_stream_is_retried_at_most_as_often_as_configured(
     kind: str, binding: str, version: str
 ) -> None:
-    """An event resets the count."""
-
     def script(request: Request) -> Iterable[Step]:
         first: Any = {"task": task(state="TASK_STATE_WORKING")}
         if request.bare_path == "/":
@@ -385,7 +383,7 @@ def test_after_a_gateway_error_only_reads_are_retried(
 def test_other_faults_are_not_retried(kind: str, wire: tuple[str, str], fault: list[Step]) -> None:
     def script(request: Request) -> Iterable[Step]:
         if b"307" in fault[0] and request.method == "GET":  # type: ignore[operator]  # it is bytes
-            return HTML  # its location would be requested
+            return HTML  # the client would follow the redirect
         return fault
 
     assert count_requests(kind, wire, script, RETRIES) == expected(reads=1, changes=1)
@@ -431,7 +429,7 @@ def test_the_backoff_has_a_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(st.integers(0, 10**9))
-def test_the_backoff_is_random_within_bounds(failures: int) -> None:
+def test_the_backoff_is_within_bounds(failures: int) -> None:
     longest = min(LONGEST_WAIT, 0.001 * 2 ** min(failures, 9))
     assert longest / 2 <= backoff(failures) <= longest
     assert FIRST_WAIT <= LONGEST_WAIT

@@ -144,7 +144,7 @@ def task_link(page: Page) -> Locator:
     return page.get_by_role("region", name="Result").get_by_role("link", name="Task")
 
 
-def test_a_conversation_can_be_reopened_and_continued(visit: Visit) -> None:
+def test_a_conversation_can_be_continued_and_reopened(visit: Visit) -> None:
     page = begin_conversation(visit)
     send_text(page, "5 km in mi", "units.convert")
     expect(conversation_tasks(page).get_by_text("5 km = 3.10686 mi")).to_be_visible()

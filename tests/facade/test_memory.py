@@ -51,7 +51,7 @@ def resident_memory(served_process: Process) -> int:
 
 @pytest.fixture(params=STORES)
 def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]:
-    """Serve a skill with each kind of store."""
+    """Serve a skill with a store in memory, and with one in an SQLite file."""
     modules = tmp_path / "modules"
     modules.mkdir()
     (modules / "forget.py").write_text(FORGET)

@@ -27,7 +27,7 @@ class Foreign:
     Attributes:
         server: The program in `tests/client/servers`.
         path: The path of its base URL.
-        skill: The id of its skill.
+        skill: The id of its skill; `agent` if its card lists none.
         chunks: The chunks of `count 3`.
         question: Its question in words; empty if it has none.
         error: The text of its error; some libraries hide the agent's own text.

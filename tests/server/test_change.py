@@ -32,7 +32,7 @@ async def test_an_answer_to_an_earlier_question_changes_nothing() -> None:
     assert record.task.status.state == WORKING
 
 
-async def test_a_run_whose_lease_another_run_has_taken_changes_nothing() -> None:
+async def test_a_run_with_another_lease_changes_nothing() -> None:
     tasks = LiveTasks(InMemoryTaskStore())
     lease = await create(tasks, new_record("t"))
     with pytest.raises(StaleTaskError):

@@ -43,7 +43,7 @@ class Proxy(ABC):
     async def _connect(self) -> Ends:
         """Open a connection to the upstream server."""
 
-    async def _gate(self, *, back: bool = False) -> None:  # noqa: B027  # by default, they may
+    async def _gate(self, *, back: bool = False) -> None:  # noqa: B027  # no wait by default
         """Wait until bytes may pass in this direction; *back* is towards the client."""
 
     def _call(self, function: Callable[[], None]) -> None:

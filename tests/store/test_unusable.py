@@ -184,7 +184,7 @@ async def test_a_database_with_a_full_disk_prevents_writes_but_not_reads(
     await database.change(state_change(record, COMPLETED, lease))
 
 
-async def test_a_database_that_became_a_standby_prevents_writes_but_not_reads(
+async def test_a_database_that_became_read_only_prevents_writes_but_not_reads(
     server: Database, database: PostgresStore
 ) -> None:
     record, lease = await begun(database)
