@@ -39,6 +39,7 @@ def check_headers(headers: Headers | None) -> dict[str, str]:
     """
     if headers is None:
         return {}
+    # callers may have no type checker
     if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"headers must be a mapping, not {type(headers).__name__}")
     return {
@@ -74,6 +75,7 @@ def check_header_value(value: str, label: str = "credentials") -> str:
         TypeError: It is not a string.
         ValueError: It can't.
     """
+    # callers may have no type checker
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"The {label} must be a string, not {type(value).__name__}")
     if not (value.isascii() and value.isprintable() and value.strip() == value and value):
