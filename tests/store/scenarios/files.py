@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import httpx
+from apcore_a2a_server.store import Store
 
 from tests.store.invariants import Observed, check, read, start_counts
 from tests.store.replicas import TIMEOUT, Replica, replica
@@ -55,7 +56,8 @@ def _check_store(trial: Trial, path: Path, observed: Observed) -> None:
     """Wait until all tasks have ended or paused, then check the store."""
     address = f"sqlite:///{path}"
     with replica(trial.home, address, LEASE) as agent:
-        deadline = time.monotonic() + TIMEOUT
+        # a task that was killed three times starts again a minute after its last start
+        deadline = time.monotonic() + max(Store.restart_pauses) + TIMEOUT
         while running := {*read(address).unfinished} - _paused(address):
             assert time.monotonic() < deadline, f"{running} did not end"
             time.sleep(0.1)
