@@ -32,8 +32,8 @@ from .task_index import (
     END,
     ContextKey,
     Encoded,
-    LargeMessages,
     Listing,
+    MessageBytes,
     StoredTask,
     TaskIndex,
     large_messages,
@@ -120,7 +120,7 @@ class InMemoryTaskStore(InProcessStore):
         """Conversations whose tasks have all ended, in the order in which they expire."""
         self._webhooks: dict[str, Sequence[Webhook]] = {}
         self._bytes = 0
-        self._large = LargeMessages()
+        self._messages = MessageBytes()
         self._encoded: dict[str, Sequence[Encoded]] = {}
         """The large messages of each task that has not ended, as objects and as bytes."""
         self._change_numbers = count(1)
@@ -286,7 +286,7 @@ class InMemoryTaskStore(InProcessStore):
     @property
     def kept_bytes(self) -> int:
         """The bytes of all tasks and conversations, and of all that the base class counts."""
-        return super().kept_bytes + self._bytes + self._large.bytes
+        return super().kept_bytes + self._bytes + self._messages.bytes
 
     def evict(
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
@@ -350,32 +350,35 @@ class InMemoryTaskStore(InProcessStore):
         encoded = [(message, dump_json(message)) for message in new_messages]
         if encoded:
             task_id = record.task.id
-            added = [(task_id, body) for _, body in encoded]
-            latest = (*context.messages, *added)
-            dropped_count = max(len(latest) - self._max_history, 0)
-            size = context.message_bytes + _size(added) - _size(latest[:dropped_count])
-            if size > MAX_BYTES:
-                dropped_count += surplus([len(body) for _, body in latest[dropped_count:]])
-            dropped, messages = latest[:dropped_count], latest[dropped_count:]
-            self._replace_messages(context, messages, dropped, added)
+            added = [body for _, body in encoded]
+            self._count_messages(context, (), added)
+            messages = (*context.messages, *[(task_id, body) for body in added])
+            if len(messages) > self._max_history or context.message_bytes > MAX_BYTES:
+                messages = self._without_oldest(context, messages)
+            context.messages = messages
         return encoded
 
-    def _set_messages(self, context: _Context, messages: tuple[_Message, ...]) -> None:
-        self._replace_messages(context, messages, context.messages, messages)
+    def _without_oldest(
+        self, context: _Context, messages: tuple[_Message, ...]
+    ) -> tuple[_Message, ...]:
+        """Return the latest messages of a conversation, as many as it may keep."""
+        bodies = [body for _, body in messages]
+        dropped_count = max(len(messages) - self._max_history, 0)
+        dropped_count += surplus([len(body) for body in bodies[dropped_count:]])
+        self._count_messages(context, bodies[:dropped_count], ())
+        return messages[dropped_count:]
 
-    def _replace_messages(
-        self,
-        context: _Context,
-        messages: tuple[_Message, ...],
-        dropped: Sequence[_Message],
-        added: Sequence[_Message],
-    ) -> None:
-        """Set the messages of a conversation, and count those that are dropped and added."""
+    def _set_messages(self, context: _Context, messages: tuple[_Message, ...]) -> None:
+        bodies = context.bodies
         context.messages = messages
-        context.message_bytes += _size(added) - _size(dropped)
-        # large messages are counted by `_large`, once for all that share them
-        self._bytes += _size(added, LARGE_MESSAGE) - _size(dropped, LARGE_MESSAGE)
-        self._large.replace([body for _, body in dropped], [body for _, body in added])
+        self._count_messages(context, bodies, context.bodies)
+
+    def _count_messages(
+        self, context: _Context, dropped: Sequence[bytes], added: Sequence[bytes]
+    ) -> None:
+        """Count messages that are dropped from a conversation, and added to it."""
+        context.message_bytes += sum(map(len, added)) - sum(map(len, dropped))
+        self._messages.replace(dropped, added)
 
     def _add(self, stored: StoredTask, context: _Context) -> None:
         """Count a task, and put it into the indexes."""
@@ -392,7 +395,7 @@ class InMemoryTaskStore(InProcessStore):
             context.open_tasks += 1
         self._bytes += stored.size
         if stored.large:
-            self._large.replace((), stored.large)
+            self._messages.replace((), stored.large)
 
     def _remove(self, stored: StoredTask, context: _Context) -> None:
         """Undo `_add`, except that the task keeps its place in the order of creation."""
@@ -410,7 +413,7 @@ class InMemoryTaskStore(InProcessStore):
             context.open_tasks -= 1
         self._bytes -= stored.size
         if stored.large:
-            self._large.replace(stored.large, ())
+            self._messages.replace(stored.large, ())
 
     def _set_expiry(self, context: _Context) -> None:
         """Restart the time to live of a conversation, if all of its tasks have ended."""
@@ -487,8 +490,3 @@ class InMemoryTaskStore(InProcessStore):
         if self._expiring:
             expires = self._contexts[next(iter(self._expiring))].expires or 0
             self._sweep_in(max(expires - time.monotonic(), self._ttl / 60))
-
-
-def _size(messages: Sequence[_Message], limit: float = inf) -> int:
-    """Return the total size of the messages that are smaller than *limit*, in bytes."""
-    return sum(len(body) for _, body in messages if len(body) < limit)

@@ -1,4 +1,4 @@
-"""In-memory indexes of the tasks of an owner or a conversation, and a count of large messages."""
+"""In-memory indexes of the tasks of an owner or a conversation, and the bytes of messages."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -141,10 +141,13 @@ class Listing(Generic[T]):
 
     def remove(self, item: T) -> None:
         """Remove an item that was added."""
-        number = self._get_number(item)
-        index = self._block_before(number + 1, self._get_number)
+        index, place = 0, 0
+        if self._blocks[0][0] is not item:  # most items are removed at the beginning
+            number = self._get_number(item)
+            index = self._block_before(number + 1, self._get_number)
+            place = bisect_left(self._blocks[index], number, key=self._get_number)
         block = self._blocks[index]
-        del block[bisect_left(block, number, key=self._get_number)]
+        del block[place]
         if not block and len(self._blocks) > 1:
             del self._blocks[index]
 
@@ -258,7 +261,8 @@ class TaskIndex(Struct, gc=False):
 
     def ended_tasks(self) -> Iterator[StoredTask]:
         """Return the tasks that have ended, oldest end first."""
-        listed = merge(*(ended.updated for ended in self._lists()), key=_updated)
+        lists = [ended.updated for ended in self._lists()]
+        listed = lists[0] if len(lists) == 1 else merge(*lists, key=_updated)
         return chain(listed, filter(_has_ended, self.unlisted.values()))
 
     def find(self, query: Query, position: int) -> tuple[Iterable[StoredTask], int]:
@@ -297,11 +301,11 @@ def _has_ended(task: StoredTask) -> bool:
     return task.has_ended
 
 
-class LargeMessages:
-    """Counter of large messages, each of which a task and its conversation may share.
+class MessageBytes:
+    """Counter of the bytes of messages; large ones are shared by a task and its conversation.
 
     Attributes:
-        bytes: the number of bytes of all messages that are in use.
+        bytes: the number of bytes of all messages that are in use; a shared one counts once.
     """
 
     def __init__(self) -> None:
@@ -311,11 +315,15 @@ class LargeMessages:
     def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
         """Count the *new* messages of a task or a conversation instead of its *old* ones."""
         for body in new:
-            if len(body) >= LARGE_MESSAGE:
+            if len(body) < LARGE_MESSAGE:
+                self.bytes += len(body)
+            else:
                 self.bytes += 0 if self._uses[id(body)] else len(body)
                 self._uses[id(body)] += 1
         for body in old:
-            if len(body) >= LARGE_MESSAGE:
+            if len(body) < LARGE_MESSAGE:
+                self.bytes -= len(body)
+            else:
                 self._uses[id(body)] -= 1
                 if not self._uses[id(body)]:
                     del self._uses[id(body)]
