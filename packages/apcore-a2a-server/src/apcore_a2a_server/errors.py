@@ -77,3 +77,17 @@ def refusal(error: dict[str, Any]) -> A2AError:
         ```
     """
     return _ERRORS.get(error["code"], InternalError)(error["message"], error["data"])
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error that has been handled, and of the errors that led to it.
+
+    A traceback refers to the frames that it passed, with the request in their variables, and some
+    of these frames refer to the error. The garbage collector alone would free such a cycle, and
+    with it the request, some time later.
+    """
+    errors = [error]
+    for handled in errors:  # grows during the loop
+        handled.__traceback__ = None
+        causes = (handled.__cause__, handled.__context__)
+        errors += [cause for cause in causes if cause is not None and cause not in errors]

@@ -30,7 +30,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from apcore_a2a_server.engine.clients import Caller, Connection, Places
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import BodyBytes, Memory
-from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.errors import TooMuchError, forget_frames
 from apcore_a2a_server.middleware import RateLimiter, log_context
 from apcore_a2a_server.middleware.auth import (
     ClientKey,
@@ -299,7 +299,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 async for response in responses:
                     await context.write(response)
         except Exception as error:  # the mapper decides what clients see of any exception
-            return self._failure_from(error)
+            failure = self._failure_from(error)
+            forget_frames(error)
+            return failure
         return None
 
     async def _admit(

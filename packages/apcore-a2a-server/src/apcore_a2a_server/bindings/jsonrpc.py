@@ -12,7 +12,7 @@ from starlette.types import Scope, Send
 
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Memory
-from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.errors import TooMuchError, forget_frames
 from apcore_a2a_server.middleware import log_context
 
 from .http import Endpoint, Headers, HttpRequest, Stream, respond, retry_headers, send_event
@@ -104,6 +104,7 @@ class JsonRpc(Endpoint):
                 await send_event(send, response)
             else:
                 await respond(send, response)
+            forget_frames(error)
             return None
         if isinstance(result, Stream):
             return result._replace(prefix=_before_result(response), suffix=b"}")

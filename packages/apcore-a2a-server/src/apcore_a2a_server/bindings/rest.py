@@ -16,7 +16,13 @@ from apcore_a2a_core.values import dump_json, is_object
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from apcore_a2a_server.errors import DrainingError, NotStartedError, StoreDownError, TooMuchError
+from apcore_a2a_server.errors import (
+    DrainingError,
+    NotStartedError,
+    StoreDownError,
+    TooMuchError,
+    forget_frames,
+)
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
@@ -120,6 +126,7 @@ class Rest(Endpoint):
             result = await perform(method, message, self.handler, request.caller, self.dialect)
         except Exception as error:  # the mapper decides what clients see of any exception
             await self.refuse(send, error, retry_headers(error))
+            forget_frames(error)
             return None
         if isinstance(result, Stream):
             return result

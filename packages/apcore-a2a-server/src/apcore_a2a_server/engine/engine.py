@@ -15,7 +15,13 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 from msgspec.structs import replace
 
-from apcore_a2a_server.errors import DrainingError, NotStartedError, StaleTaskError, refusal
+from apcore_a2a_server.errors import (
+    DrainingError,
+    NotStartedError,
+    StaleTaskError,
+    forget_frames,
+    refusal,
+)
 from apcore_a2a_server.middleware.logs import begin_facts
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import (
@@ -193,7 +199,7 @@ class Engine:
             return
         if not run.admitted.done():  # its client left early, and there is no task to cancel yet
             await asyncio.wait({run.admitted})
-        if run.admitted.exception() is not None:
+        if run.admitted.result() is not None:
             return
         webhooks = await self._setup.tasks.store.webhooks(task_id)
         if all(webhook.failure for webhook in webhooks):
@@ -251,17 +257,18 @@ class Engine:
         # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():
             await asyncio.wait({earlier.admitted})
-            if earlier.admitted.exception() is None:
+            if earlier.admitted.result() is None:
                 return False
             await asyncio.wait({earlier.task})
         self.launch(run)
-        try:
-            # shielded: the future is the run's, and must survive a client that disconnects
-            await asyncio.shield(run.admitted)
-        except (RepeatedError, UnavailableError):
-            raise
-        except Exception as error:  # modules, middleware and stores may raise anything
-            raise refusal(self._setup.explain(error, call)) from None
+        # shielded: the future is the run's, and must survive a client that disconnects
+        error = await asyncio.shield(run.admitted)
+        if isinstance(error, RepeatedError | UnavailableError):
+            raise error
+        if error is not None:  # modules, middleware and stores may raise anything
+            explanation = self._setup.explain(error, call)
+            forget_frames(error)
+            raise refusal(explanation)
         return run.lease is not None
 
     def launch(self, run: Run) -> None:
@@ -303,8 +310,7 @@ class Engine:
         if not run.admitted.done() and run.answer is not None:
             run.admitted.set_result(None)
         if not run.admitted.done():
-            run.admitted.set_exception(InternalError())
-        run.admitted.exception()  # mark it as retrieved, since the caller may have gone
+            run.admitted.set_result(InternalError())
         if not asyncio_task.cancelled() and (error := asyncio_task.exception()):
             message, event = "Task %s: run crashed outside its error handling", "run_crashed"
             logger.error(message, task_id, exc_info=error, extra={"event": event})

@@ -28,7 +28,7 @@ from apcore_a2a_core.values import is_large_or_long, size_of
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
-from apcore_a2a_server.errors import StaleTaskError
+from apcore_a2a_server.errors import StaleTaskError, forget_frames
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
 from apcore_a2a_server.modules.conversation import (
     MAX_METADATA,
@@ -57,7 +57,6 @@ MAX_PROGRESS = 10_000
 """Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
 """Maximum size of the text of an output that becomes a message in the history, in bytes."""
-
 COPIES_WHILE_PAUSED = 4
 """Number of copies of its inputs that a paused task adds.
 
@@ -88,7 +87,7 @@ class Run:
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
-        admitted: Future that is done when the A2A task is working, or the call is refused.
+        admitted: Future of the error that refuses the call, or of None once the task is working.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
     """
 
@@ -111,7 +110,7 @@ class Run:
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
         self.has_place = False
-        self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.admitted: asyncio.Future[Exception | None] = asyncio.Future()
         self._setup = setup
         self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
         self._metadata: Json = {}
@@ -359,7 +358,7 @@ class Run:
             await self._pause(error)
         elif not self.admitted.done() and self.restart is None:
             exception = error if isinstance(error, Exception) else RuntimeError(error_type)
-            self.admitted.set_exception(self._refusal or exception)
+            self.admitted.set_result(self._refusal or exception)
             # if the result of a write is unknown, a durable task may exist by now, and another
             # replica may run it; without such a write, only this run can fail the task
             if self._refusal is None or not self._setup.tasks.store.is_durable:
@@ -376,6 +375,7 @@ class Run:
             with suppress(OutputError):  # the task ends anyway
                 metadata = added_metadata(self._metadata)
             await self._try_change(NewState(state, reason, metadata=metadata))
+            forget_frames(error)
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
@@ -389,7 +389,7 @@ class Run:
             if self.admitted.done():
                 await self._fail(refusal)
             else:
-                self.admitted.set_exception(refusal)
+                self.admitted.set_result(refusal)
             return
         try:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout

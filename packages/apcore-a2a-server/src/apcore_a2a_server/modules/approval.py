@@ -94,7 +94,7 @@ class PipelineRun(Protocol):
     """The cancel token that the module sees."""
     spans: SpanLog
     """The spans of the run."""
-    admitted: "asyncio.Future[None]"
+    admitted: "asyncio.Future[Exception | None]"
     """Future that is done once the task is working."""
 
     async def admit(self) -> None:
