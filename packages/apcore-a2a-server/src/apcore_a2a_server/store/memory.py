@@ -422,7 +422,7 @@ class InMemoryTaskStore(InProcessStore):
         if not context.open_tasks:
             context.expires = time.monotonic() + self._ttl
             self._expiring[context.key] = None
-            if self._sweep_timer is None or self._loop is not asyncio.get_running_loop():
+            if self._sweep_timer is None or self._loop is None or not self._loop.is_running():
                 self._sweep_in(self._ttl)
 
     def _make_room(self, owner: str) -> None:
