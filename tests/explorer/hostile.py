@@ -1,5 +1,6 @@
 """Hostile texts, agents made of them, and checks that they did no harm."""
 
+import re
 from typing import Any
 
 from playwright.sync_api import Dialog, Page, expect
@@ -115,7 +116,7 @@ def quote_segment(segment: str) -> str:
 def expect_content(page: Page) -> None:
     """Expect that the page is not blank: it has its header, and some text."""
     expect(page.get_by_role("navigation", name="Views")).to_be_visible()
-    expect(page.get_by_role("main")).to_contain_text(" ")
+    expect(page.get_by_role("main")).to_contain_text(re.compile(r"\S"))
 
 
 def schema_of(text: str) -> Json:

@@ -91,7 +91,7 @@ function dropOldest(): void {
   let size = 0;
   for (const { wire } of log.value) {
     size += wire.size;
-    if (size <= MAX_SIZE || wire.isCut) continue;
+    if (size <= MAX_SIZE || !wire.size) continue;
     size -= wire.size;
     Object.assign(wire, { request: "", body: "", pieces: [], size: 0, isCut: true });
   }

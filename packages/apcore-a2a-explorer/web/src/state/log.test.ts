@@ -1,0 +1,12 @@
+import { expect, test } from "vitest";
+import { log, logRequest } from "./log";
+
+test("the contents of a long response are dropped once they are the oldest", () => {
+  for (let number = 0; number < 6; number++) {
+    const logging = logRequest(null, "1.0");
+    logging.piece("x".repeat(240_000));
+    logging.piece("x".repeat(20_000)); // more than one entry may keep
+  }
+  const sizes = log.value.map((entry) => entry.wire.size);
+  expect(sizes).toEqual([240_000, 240_000, 240_000, 240_000, 0, 0]);
+});
