@@ -12,7 +12,12 @@ from a2a.client import ClientConfig, create_client
 from a2a.helpers import get_message_text, new_text_message
 from a2a.types import Role, SendMessageRequest
 from apcore import ACL, ACLRule, Executor, ModuleError
+from apcore_a2a_core.data import Message
+from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.engine.clients import Places
+from apcore_a2a_server.engine.pauses import Expiries, Pause
 from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.sqlite import SqliteStore
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -557,3 +562,17 @@ def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:
     with pytest.raises(OptionError, match="rename"):
         app_of(registry, default_skill="ask")
     assert app_of(registry)
+
+
+async def test_the_end_of_an_earlier_pause_leaves_the_timer_of_a_later_one() -> None:
+    places = Places(("tasks", "wait for an answer"), 10)
+    tasks = LiveTasks(InMemoryTaskStore())
+    expiries = Expiries(tasks, places, lambda message, pause, principal: None)
+    earlier, later = (
+        Pause(id=name, skill_id="work", inputs={}, expires=0.0) for name in ("first", "second")
+    )
+    expiries.schedule("task", later, PATIENCE, "client")
+    await expiries.expire(Message(task_id="task"), earlier, "")
+    assert len(places) == 1
+    await expiries.expire(Message(task_id="task"), later, "")
+    assert len(places) == 0
