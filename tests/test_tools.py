@@ -16,7 +16,7 @@ import pytest
 from tests.server.test_fuzz import FuzzedAgent
 from tests.store.postgresql import find
 from tests.store.trials import Scenario, Trial
-from tools import chaos, fuzzing
+from tools import chaos, frameworks, fuzzing
 from tools.pictures import VIEWS
 
 ROOT = Path(__file__).parents[1]
@@ -331,3 +331,17 @@ def test_chaos_refuses_invalid_arguments(
 
     assert exit_info.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("summary", "has_passed"),
+    [
+        ("5 passed in 1.2s, coverage 100 %", True),
+        ("5 passed, 2 skipped in 1.2s, coverage 90 %", True),
+        ("1 failed, 5 passed in 1.2s", False),
+        ("5 passed, 1 error in 1.2s", False),
+        ("no end after 900 s", False),
+    ],
+)
+def test_a_framework_passes_if_no_test_fails(summary: str, has_passed: bool) -> None:
+    assert frameworks.has_passed(summary) is has_passed

@@ -58,7 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{'framework':<16}{'version':<12}{'seconds':>8}  result")
     for name, version, seconds, result in rows:
         print(f"{name:<16}{version:<12}{seconds:>8.0f}  {result}")
-    return int(any(" passed" not in result or " failed" in result for *_, result in rows))
+    return int(not all(has_passed(result) for *_, result in rows))
+
+
+def has_passed(result: str) -> bool:
+    """Return whether a summary of pytest has passed tests only."""
+    return " passed" in result and " failed" not in result and " error" not in result
 
 
 def _test_framework(name: str, *, reinstalls: bool, is_lowest: bool) -> tuple[str, str, float, str]:
