@@ -40,7 +40,7 @@ each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__
 json_values = values | st.sampled_from([{}, [], [None], [[]], {"": None}, 10**30, "x" * 99])
 Reader = Callable[[Any], Any]
 
-OLD_NAMES = (
+OTHER_NAMES = (
     *("kind", "type", "in", "file", "schemes", "security", "url", "preferredTransport"),
     *("protocolVersion", "additionalInterfaces", "supportsAuthenticatedExtendedCard"),
     *("pushNotificationConfig", "nextCursor", "nextPageToken", "metadata"),
@@ -85,7 +85,7 @@ def test_a_model_with_one_changed_field_is_read_or_refused(
             break
         container = draw.draw(st.sampled_from(inner))
     if isinstance(container, dict):
-        name = draw.draw(st.sampled_from([*container, *OLD_NAMES]))
+        name = draw.draw(st.sampled_from([*container, *OTHER_NAMES]))
         container[name] = draw.draw(json_values)
     else:
         container[0] = draw.draw(json_values)

@@ -333,7 +333,7 @@ OUTPUTS: list[Any] = [
 
 
 def module_returning(output: Any) -> object:
-    """Return a module with this *output*; only functions of apcore may return text."""
+    """Return a module with this *output*; only a `FunctionModule` may return text."""
 
     def text() -> str:
         output_text: str = output
@@ -1069,7 +1069,7 @@ async def test_a_module_can_call_another_agent() -> None:
 @each_dialect
 @each_kind
 async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind: str) -> None:
-    """It could do so in another process: it needs only the id of the event."""
+    """It could do so in another process: it needs only the ids of the task and of the event."""
     async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         events = [event async for event in client.stream_message({}, skill="count")]
         assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]

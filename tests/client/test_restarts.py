@@ -242,7 +242,7 @@ def test_a_restart_of_a_polled_task_is_reported_too(kind: str) -> None:
 
 @kinds
 def test_a_call_returns_the_result_of_the_last_run(kind: str) -> None:
-    snapshots = [
+    sent_events = [
         *FIRST_RUN,
         status(metadata=RESTART_METADATA),
         chunk("9", append=False),
@@ -252,7 +252,7 @@ def test_a_call_returns_the_result_of_the_last_run(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if request.json["method"] == "SendMessage":
             return rpc(request, result=snapshot())
-        return [head(content_type="text/event-stream"), lines(snapshots, numbered=True), CLOSE]
+        return [head(content_type="text/event-stream"), lines(sent_events, numbered=True), CLOSE]
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
         assert client.do("call", "skill", "hi") == "9"
