@@ -34,7 +34,7 @@ class DrainingError(TooMuchError):
 
 
 class NotStartedError(TooMuchError):
-    """The application's lifespan is not running, for example because another one mounts it."""
+    """The application's lifespan is not running, for example if another application mounts it."""
 
     message = (
         "The agent has not been started: the application that mounts it must run its lifespan, "

@@ -231,7 +231,7 @@ class SkillHour:
     def percentile(self, share: float) -> float | None:
         """Return a time in seconds that this share of the runs has not exceeded.
 
-        It is exact to about a tenth, since runs are counted in buckets.
+        It is exact to the width of a bucket of `BOUNDS`.
         """
         totals = [*accumulate(self.durations)]
         if not totals[-1]:

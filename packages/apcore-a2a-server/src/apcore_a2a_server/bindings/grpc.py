@@ -132,7 +132,7 @@ class GrpcServer:
         """Accept no more calls, and return when the running ones have ended.
 
         Args:
-            grace: Seconds after which running calls are aborted. A later call may shorten it.
+            grace: Seconds after which running calls are aborted. A later `stop` may shorten it.
         """
         await self._server.stop(grace)
 

@@ -202,15 +202,15 @@ class Stream(NamedTuple):
 
 
 WRITE_SIZE = 64 * 1024  # bytes
-"""Size from which waiting events are divided into several writes, so that a slow client delays the
-next one."""
+"""Size from which waiting events are divided into several writes, each of which waits for a slow
+client."""
 
 
 async def send_events(send: Send, connection: Connection, stream: Stream) -> None:
     """Send server-sent events until they end or the client disconnects (WHATWG HTML §9.2).
 
-    The `id` of each event is its version of the task. Events that are already waiting share a
-    write. For a batch without events, a comment is sent, which keeps the connection alive.
+    The `id` of each event is its version. Events that are already waiting share a write. For a
+    batch without events, a comment is sent, which keeps the connection alive.
 
     If the store can't be used, one line is logged for the stream: there may be many streams.
 
@@ -266,7 +266,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 MANY_PARTS = 1000
 """Number of parts above which a task is converted in a thread: it takes milliseconds."""
 LONG_TEXT = 256 * 1024
-"""Number of characters from which the texts of a task take as long to convert."""
+"""Number of characters in a task or an event from which it is converted in a thread, too."""
 
 
 async def dump(encode: Callable[[Payload], Document], payload: Payload, client: str) -> bytes:

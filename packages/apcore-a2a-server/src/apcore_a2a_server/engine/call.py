@@ -91,7 +91,7 @@ class Ticket(Struct, frozen=True):
 
     Attributes:
         task_id: The id of the message's task.
-        after_version: The version of the task before the message; its events come after it.
+        after_version: The version of the task before the message, whose events have later versions.
         ended_record: The record of the task, if its run has completed it by now.
         foreign_record: The earlier record of the task, if it belongs to another principal.
     """

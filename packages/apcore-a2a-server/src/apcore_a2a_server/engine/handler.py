@@ -178,7 +178,7 @@ class Handler:
         With `return_immediately`, return the task at once.
 
         Raises:
-            ClientDisconnectedError: The client disconnected before.
+            ClientDisconnectedError: The client disconnected before the task ended or paused.
         """
         ticket = await self.admit(request, streaming=False)
         caller = request.caller
@@ -336,7 +336,7 @@ class Handler:
     async def _webhook(
         self, push: PushConfigs | None, request: Request, trace: Trace | None
     ) -> Webhook | None:
-        """Return the push config in the message, for a task of that trace; None without *push*."""
+        """Return the push config in the message; None without *push*."""
         if push is None:
             return None
         principal = request.caller.principal

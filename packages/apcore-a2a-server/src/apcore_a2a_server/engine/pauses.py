@@ -455,11 +455,11 @@ class Expiries:
 
     async def expire(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Fail the task of *principal* if it still waits for the answer to *pause*."""
-        # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         self.cancel(reply_to.task_id, pause.id)
         is_approval = pause.question is None or pause.wants_verdict
         subject = "Approval" if is_approval else "The question"
         explanation = agent_message(reply_to, f"{subject} expired: no answer arrived in time")
+        # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         with suppress(StaleTaskError):
             failure, task_id = NewState(FAILED, explanation), reply_to.task_id
             await change(self._tasks, task_id, failure, expect=PAUSED, pause=pause.pack())

@@ -27,7 +27,7 @@ MAX_FILE = 1_000_000
 
 
 def module_of(agent: Any) -> Any:
-    """Return the module for an agent of another framework or a function; None for other objects."""
+    """Return the module for a function or an agent of another framework; None for other objects."""
     return next((module for make in _makers() if (module := make(agent)) is not None), None)
 
 

@@ -86,7 +86,7 @@ def _annotations(scanned: Any) -> Any:
 
 
 def _read(source: str) -> tuple[str, bytes]:
-    """Return the location of a document, and its text; the location of a URL may be redirected.
+    """Return the location of a document, which redirects may have changed, and its bytes.
 
     Raises:
         TargetError: The document can't be read.

@@ -316,7 +316,7 @@ class Inputs:
         self.parameters.append(parameter)
 
     def add_body(self, declaration: Json) -> Body | None:
-        """Add inputs for the members of the request body, or one for a body of another kind.
+        """Add inputs for the members of the request body, or else one for the whole body.
 
         Raises:
             DocumentError: The body can't be sent.

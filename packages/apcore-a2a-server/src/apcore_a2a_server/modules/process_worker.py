@@ -106,7 +106,7 @@ class PortableError:
 
     Attributes:
         error_class: The class of the error, or for an error of apcore its nearest base class that
-            the server knows; RuntimeError if the server could not restore another error.
+            the server knows; RuntimeError for any other error that the server could not restore.
         args: Its arguments.
         state: Its attributes.
         trace: The text of its traceback.

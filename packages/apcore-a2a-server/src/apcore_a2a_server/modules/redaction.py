@@ -23,7 +23,7 @@ skips_redaction: ContextVar[bool] = ContextVar("apcore_a2a_skips_redaction", def
 
 
 class SchemaStandIn:
-    """Base of stand-ins for schemas of modules: apcore redacts values that have a JSON Schema."""
+    """Base of stand-ins for schemas of modules."""
 
     is_slow = False
     """Whether validation must not run on the event loop."""

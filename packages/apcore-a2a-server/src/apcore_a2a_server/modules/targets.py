@@ -314,7 +314,7 @@ def _clients(namespace: ModuleType) -> dict[str, Any]:
 
 
 def _as_module(value: Any) -> Any:
-    """Return *value* if it is an apcore module, or the one that its decorator created, or None.
+    """Return the module that *value* is, creates, or got from its decorator; None if there is none.
 
     Raises:
         TargetError: A decorator was used without parentheses, so it took the function for an id.
