@@ -131,7 +131,7 @@ def test_pending_notifications_are_tried_once_more_at_shutdown(
 
 
 @each_store
-def test_tasks_that_end_at_shutdown_are_notified(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_task_at_shutdown_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
     with receiving() as receiver:
         with agent({"shutdown_timeout": 0.5}) as caller:
             caller.send("held", wait=False, url=receiver.url)

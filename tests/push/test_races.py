@@ -85,7 +85,7 @@ async def test_changes_at_the_end_of_an_attempt_are_applied(
 
 @pytest.mark.parametrize("steps", range(3))
 @pytest.mark.parametrize("status", [200, 410, 500])
-async def test_a_transition_at_the_end_of_an_attempt_is_notified_in_order(
+async def test_a_transition_at_the_end_of_an_attempt_is_delivered_in_order(
     status: int, steps: int
 ) -> None:
     async with bench(hook()) as queue_bench:
@@ -137,7 +137,7 @@ async def test_results_for_a_replaced_url_do_not_affect_the_new_one(
 
 
 class SlowStore(InMemoryTaskStore):
-    """Store that saves webhooks once a test opens its gate."""
+    """Store that saves webhooks only while its gate is open."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -242,7 +242,7 @@ def test_owners_and_operators_have_access_and_others_see_nothing(
     assert audited_operations(caplog) == [(operation, "apikey|op") for operation in operations]
 
 
-def test_attempts_and_dead_letters_survive_a_restart(every_store: str) -> None:
+def test_attempts_and_dead_letters_survive_a_restart_except_in_memory(every_store: str) -> None:
     repaired: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:

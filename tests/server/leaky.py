@@ -259,7 +259,7 @@ NUMBERS = {name: number for number, name in enumerate(FAILURES)}
 
 
 def failure(inputs: Inputs) -> BaseException:
-    """Return the exception with the number in the input, where its name would look like a leak."""
+    """Return the exception that the input gives by number, as its name would look like a leak."""
     return [*FAILURES.values()][inputs["failure"]](issue_secrets(inputs))
 
 

@@ -224,5 +224,5 @@ def test_there_is_no_extended_card_without_authentication(agent: Agent) -> None:
     assert agent.client.get("/agent/authenticatedExtendedCard").status_code == 404
 
 
-def test_the_other_method_name_of_the_extended_card_is_supported(rpc: Agent) -> None:
+def test_the_extended_card_has_a_second_method_name_in_0_3(rpc: Agent) -> None:
     assert rpc.ask("card", method="agentCard/get").code == -32007

@@ -523,7 +523,7 @@ async def test_the_task_of_a_disconnected_client_is_canceled(method: str, ended_
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
-async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canceled(
+async def test_a_task_whose_client_disconnects_during_its_creation_is_canceled(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     creating, proceed = asyncio.Event(), asyncio.Event()

@@ -113,7 +113,7 @@ def test_calls_that_outlast_the_shutdown_get_the_failed_task(folder: Path, tmp_p
 
 
 @pytest.mark.process
-def test_serving_without_grpc_and_rates_imports_none_of_their_libraries() -> None:
+def test_an_agent_without_grpc_and_rate_limits_imports_none_of_their_libraries() -> None:
     code = """
 import sys
 from apcore import Registry

@@ -128,7 +128,7 @@ def wrong_operations(site: Site) -> None:
             agent.send(skill)
 
 
-HOOKS = {
+HOOK = {
     "url": "http://127.0.0.1:9/c0ffee?key=c0ffee",
     "token": "c0ffee",
     "authentication": {"scheme": "Bearer", "schemes": ["Bearer"], "credentials": "c0ffee"},
@@ -140,11 +140,11 @@ def webhooks(site: Site) -> None:
     for agent in site.agents:
         name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
         part = agent.part(data={"note": INPUT})
-        params = {**agent.params("works", part), "configuration": {name: HOOKS}}
+        params = {**agent.params("works", part), "configuration": {name: HOOK}}
         task = agent.ask("send", params).task["id"]
-        for path in paths_in(HOOKS):
+        for path in paths_in(HOOK):
             for value in ("c0ffee", f"http://{{}}c0ffee\r\n{NOTE}", {"c0ffee": "c0ffee"}, [5]):
-                wrong = replaced(HOOKS, path, value)
+                wrong = replaced(HOOK, path, value)
                 hook = wrong if agent.modern else {"pushNotificationConfig": wrong}
                 agent.ask("send", {**params, "configuration": {name: wrong}})
                 if path == ("url",):  # other fields may be valid, and are shown to their owner

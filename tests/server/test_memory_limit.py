@@ -127,13 +127,13 @@ async def test_large_outputs_are_evicted_too() -> None:
         assert stored_bytes(peer) <= 6 * UNIT  # the last output is kept in any case
 
 
-async def test_deleted_tasks_free_their_bytes() -> None:
+async def test_expired_tasks_free_their_bytes() -> None:
     modules = {"work": always({"text": LARGE}), "small": always({})}
     async with serving(modules, task_ttl=0.05) as peer:
         for _ in range(3):
             await send_large(peer)
         await asyncio.sleep(0.06)
-        await peer.send("small")  # the logs of ended tasks are deleted when another task ends
+        await peer.send("small")  # the event logs of ended tasks are deleted when another task ends
         await wait_until(lambda: stored_bytes(peer) < UNIT / 10)
 
 

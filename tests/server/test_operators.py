@@ -316,7 +316,7 @@ async def test_an_operator_approves_nothing(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not(
+async def test_an_approver_sees_and_decides_a_request_that_its_requester_cannot_decide(
     dialect: str,
 ) -> None:
     recorder = RecordingModules()

@@ -218,7 +218,7 @@ async def test_data_that_is_none_of_the_choices_is_refused(wrong: Any) -> None:
             assert "The answer must be one of 1, 2" in answer.response.text
 
 
-async def test_without_a_matching_input_text_that_is_not_a_choice_is_asked_for_again() -> None:
+async def test_text_that_is_not_a_choice_is_asked_for_again_even_if_no_input_takes_it() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("When?", choices=["Friday", "Saturday"])

@@ -212,7 +212,7 @@ async def test_the_error_for_a_missing_extended_card_has_its_name_of_0_3(peer: P
     assert response.json()["type"] == "AuthenticatedExtendedCardNotConfiguredError"
 
 
-async def test_messages_to_a_finished_task_and_other_media_types_are_refused(
+async def test_other_media_types_and_messages_to_a_finished_task_are_refused(
     peer: Peer,
 ) -> None:
     task_id = (await send(peer))["id"]
