@@ -9,7 +9,7 @@ from .access import Access
 from .skills import Skills
 
 OWNER_PREFIX = "%tenant|"
-"""Prefix of the owners of tenants' tasks; no principal begins with it: `%` is escaped in these."""
+"""Prefix of the owners of tenants' tasks; principals never begin with it: their `%` is escaped."""
 
 
 class Tenant(NamedTuple):

@@ -325,7 +325,7 @@ class SideThreads:
         number: Maximum number of calls that run at a time; others wait, and clients take turns.
 
     Attributes:
-        pending: The number of calls that run or wait.
+        pending: The number of calls whose callers wait for the result.
     """
 
     def __init__(self, number: int) -> None:

@@ -1,10 +1,10 @@
 """Validation of inputs and outputs in bounded time.
 
-apcore checks a JSON Schema with the library jsonschema, in Python. It needs 2^n steps to match n
-characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n objects. Python's
-regular expressions hold the interpreter lock: neither the event loop nor any other thread gets a
-turn. A module instance therefore gets stand-ins for such schemas, which otherwise behave like
-apcore's.
+apcore checks values against a JSON Schema with the library jsonschema, in Python. It needs 2^n
+steps to match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n
+objects. Python's regular expressions hold the interpreter lock: neither the event loop nor any
+other thread gets a turn. A module instance therefore gets stand-ins for such schemas, which
+otherwise behave like apcore's.
 """
 
 import json
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 
 class LinearSchema(SchemaStandIn):
-    """Stand-in for a module's JSON Schema, which jsonschema-rs checks in linear time.
+    """Stand-in for a module's JSON Schema, with which jsonschema-rs checks values in linear time.
 
     It has the methods that apcore calls on a schema.
 
@@ -117,9 +117,9 @@ class LinearSchema(SchemaStandIn):
 
 
 class SeparateSchema(SchemaStandIn):
-    """Stand-in for a JSON Schema that jsonschema-rs does not take, checked in another process.
+    """Stand-in for a JSON Schema that jsonschema-rs does not take.
 
-    The process checks with apcore's own library, and is killed after a time.
+    Another process checks values with apcore's own library, and is killed if it takes too long.
     """
 
     is_slow = True

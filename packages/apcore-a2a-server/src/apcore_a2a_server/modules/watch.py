@@ -41,7 +41,7 @@ class Files(NamedTuple):
 
 
 class LoadedModule(NamedTuple):
-    """A loaded module and the metadata from its YAML, or from its client."""
+    """A loaded module and the metadata from its YAML, or from its apcore client."""
 
     module: Any
     metadata: dict[str, Any]
@@ -222,7 +222,7 @@ def _load_bindings(file: Path) -> Modules:
 
 
 def _modules_of(source: Any) -> Modules:
-    """Return the modules of a source; those of a client have metadata of their own."""
+    """Return the modules of a source; those of an apcore client have metadata of their own."""
     return {
         skill_id: LoadedModule(module, metadata)
         for skill_id, (module, metadata) in entries_of(source).items()

@@ -82,7 +82,7 @@ class DeliveryQueue:
     async def drain(self, seconds: float) -> None:
         """Deliver pending notifications for up to *seconds*, then stop.
 
-        Other replicas or a later process deliver the others if the store is durable. Otherwise
+        Other replicas or a later process deliver the rest if the store is durable. Otherwise
         pending notifications are due at once, and those still undelivered at the end are
         reported as lost.
         """

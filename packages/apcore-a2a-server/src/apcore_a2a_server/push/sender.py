@@ -60,7 +60,7 @@ class WebhookSender:
                 have expired, and another replica may deliver the notification.
 
         Returns:
-            Seconds until the next attempt, or None if there is none.
+            Seconds until the next attempt; None after the last one, or if none was made.
         """
         span = Trace.read(notification.webhook.trace)
         if span is not None:

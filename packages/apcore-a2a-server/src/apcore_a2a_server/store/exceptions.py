@@ -54,7 +54,7 @@ class RepeatedError(StoreError):
 
 
 class KeyReusedError(RepeatedError):
-    """An idempotency key was used again for another message; the task is the first one's."""
+    """An idempotency key was used again for another message; the task is the first message's."""
 
 
 class UnavailableError(StoreError, OSError):

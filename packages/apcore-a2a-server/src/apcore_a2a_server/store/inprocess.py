@@ -467,7 +467,7 @@ class InProcessStore(Store):
     def evict(
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
     ) -> None:
-        """Delete logs of ended tasks, oldest first, until *size* bytes are free."""
+        """Delete logs of ended tasks, oldest first, until *size* bytes are freed."""
         target = self.kept_bytes - size
         for task_id in [*self._ended_logs]:
             if self.kept_bytes > target and task_id not in kept_ids:

@@ -248,8 +248,8 @@ class LeaseKeeper:
     def _watched_ids(self) -> list[str]:
         """Return the ids of tasks whose changes by other replicas matter here.
 
-        These are the tasks that run here, if the store is shared, and of the tasks that readers
-        wait for, those whose records are not up to date in this process.
+        These are the tasks that run here, if the store is shared, and those that readers wait for
+        and whose records are not up to date in this process.
         """
         leases = self._tasks.leases() if self._store.is_shared else []
         awaited_ids = self._tasks.waiters.tasks()

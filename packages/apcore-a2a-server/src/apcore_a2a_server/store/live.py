@@ -320,7 +320,7 @@ class LiveTasks:
         self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
-        """In a durable store, drop a task that others may have changed, and wake its readers."""
+        """In durable stores, drop a task that other replicas may have changed; wake its readers."""
         if self.store.is_durable:
             self._remove(task_id)
             self.waiters.wake(task_id, sys.maxsize)

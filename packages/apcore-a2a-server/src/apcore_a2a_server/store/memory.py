@@ -291,7 +291,7 @@ class InMemoryTaskStore(InProcessStore):
     def evict(
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
     ) -> None:
-        """Delete ended tasks until *size* bytes are free.
+        """Delete ended tasks until *size* bytes are freed.
 
         Those of the owners that exceed the share go first, then those of *owner*, then all others.
         """

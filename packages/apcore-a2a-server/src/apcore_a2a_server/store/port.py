@@ -245,7 +245,7 @@ class Store(OperatorPort, OutboxPort):
         counts_tasks: whether `kept_bytes` includes all tasks.
         lease_seconds: seconds after which a lease expires unless it is renewed.
         restart_pauses: seconds from each start of a module to the next one, if its replica is
-            lost. After the last of these starts the task fails.
+            lost. The task fails if a replica is lost after the last of these starts.
         retention: how much history is kept.
         replica_id: the id of this replica, which the leases of a shared store name.
     """

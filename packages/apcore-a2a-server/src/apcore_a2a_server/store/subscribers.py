@@ -84,7 +84,7 @@ def _is_end(event: Event) -> bool:
 
 
 async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | None:
-    """Return the state of a task whose last event is *after*.
+    """Return the state of a task, for a reader whose last version is *after*.
 
     Returns:
         The state; `WORKING` if the task has later events; None if the task has been deleted, or is

@@ -153,7 +153,7 @@ FROM apcore_a2a.tasks t WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
 SELECT count(*) FROM apcore_a2a.tasks WHERE {conditions};
 
 -- open_tasks: Count the tasks in each state that is not final, with the time of the oldest status.
--- Running tasks have a lease, and the lease of paused ones is their deadline.
+-- Running tasks have a lease; `expires` of paused ones is their deadline.
 SELECT state, count(*), min(status_at) FROM apcore_a2a.tasks
 WHERE expires IS NOT NULL GROUP BY state;
 

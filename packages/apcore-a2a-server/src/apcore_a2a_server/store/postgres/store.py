@@ -61,8 +61,8 @@ class PostgresStore(DatabaseOutbox):
 
     Args:
         url: The database: `postgresql://user:password@host:5432/name`.
-        connections: Maximum number of connections in each replica's pool. It needs two more: to
-            listen for changes, and to renew leases.
+        connections: Maximum number of connections in each replica's pool. A replica needs two
+            more: to listen for changes, and to renew leases.
         lease_seconds: Seconds after which a lease expires unless it is renewed: the time until the
             tasks of a replica that has crashed are taken over.
     """

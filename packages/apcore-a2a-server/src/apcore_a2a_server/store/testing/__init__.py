@@ -1,7 +1,7 @@
 """Checks for authors of stores, which every store must pass.
 
 Each check is a coroutine function. It takes a new, empty store and raises AssertionError if the
-store behaves differently.
+store does not behave as the name of the check says.
 
 ```python
 import asyncio
@@ -15,7 +15,7 @@ print(len(CHECKS) > 20)
 #> True
 ```
 
-With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
+With pytest, use `@pytest.mark.parametrize("check", CHECKS)`.
 """
 
 from apcore_a2a_server.store.testing import (

@@ -239,7 +239,7 @@ async def a_cursor_is_valid_for_its_owner_only(store: Store) -> None:
 
 
 @check
-async def an_id_that_no_text_can_have_belongs_to_no_task(store: Store) -> None:
+async def an_empty_id_or_one_with_nul_belongs_to_no_task(store: Store) -> None:
     await begun(store)
     for task_id in ("a\x00b", "\x00", ""):
         assert await store.get(task_id) is None
