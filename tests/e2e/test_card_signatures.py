@@ -52,7 +52,7 @@ JKU = "https://agent.example.com/keys"
 
 
 class AnnotatedEcho(Echo):
-    """A module whose annotations on the card have null and {}, as all defaults do."""
+    """A module with default annotations, which have null and {} on the card."""
 
     annotations = ModuleAnnotations()
 
@@ -91,7 +91,7 @@ MEMBERS_03 = {
 
 
 def specification_payload(card: dict[str, Any]) -> bytes:
-    """Return the form of §8.4.1 of a card that our server has sent, computed from its JSON."""
+    """Return the canonical form (§8.4.1) of a card of our server, computed from its JSON."""
     form = deepcopy(card)
     for name in {"signatures", *MEMBERS_03} & form.keys():
         del form[name]
@@ -166,7 +166,7 @@ FULL_CARD: dict[str, Any] = {
     },
     "securityRequirements": [{"schemes": {"key": {}}}],
 }
-"""A card that is its own form by §8.4.1: no member but REQUIRED and optional ones is a default."""
+"""A card that is its own canonical form: only REQUIRED and optional members have default values."""
 
 
 def signed_by_specification(card: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_push_configs_are_created_read_listed_and_deleted_as_the_protocol_define
         ({"url": 5}, (-32602, 400)),
     ],
 )
-def test_an_invalid_push_config_gets_the_right_error_code(
+def test_a_refused_push_config_gets_the_right_error_code(
     wire: BindingClient, params: Json, codes: tuple[int, int]
 ) -> None:
     task = wire.send(message("test.echo", {"data": {}}))["id"]

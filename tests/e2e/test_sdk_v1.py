@@ -300,9 +300,8 @@ async def test_a_request_that_cannot_run_is_an_error_and_creates_no_task(
         with pytest.raises(A2AError) as caught:
             await anext(client.send_message(message))
         if binding == "rest-1.0" and caught.type is A2AClientError:
-            assert "400 Bad Request" in str(
-                caught.value
-            )  # the SDK maps only the protocol's own reasons
+            # the SDK maps only the protocol's own reasons
+            assert "400 Bad Request" in str(caught.value)
         else:
             assert caught.type is error
     if not binding.endswith("0.3"):

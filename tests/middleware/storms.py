@@ -153,7 +153,7 @@ class Credentials:
             assert most_in_a_minute <= 2 * RATE
         storage: Any = limiter._strategy.storage
         counters = [expires for expires in storage.expirations.values() if expires > self._now]
-        assert len(counters) <= 3 * len(ADDRESSES)  # for at most three minutes each
+        assert len(counters) <= 3 * len(ADDRESSES)  # one for each of the last three minutes
 
     async def _send(self, app: Any, storm: list[Attempt], refused: dict[str, list[float]]) -> None:
         for attempt in storm:

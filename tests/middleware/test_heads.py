@@ -114,7 +114,7 @@ async def test_the_size_of_a_head_is_limited_however_it_is_split() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_address_that_is_too_long_for_the_parser_is_refused() -> None:
+async def test_a_target_that_is_too_long_for_the_parser_is_refused() -> None:
     full_request = b"GET /" + b"a" * 2 * MAX_HEAD + b" HTTP/1.1\r\nHost: a\r\n\r\n"
     assert status_of(await answer_to(full_request)) == 400
 
@@ -134,8 +134,8 @@ ENDLESS_ELEMENTS = {
     "size of a chunk": CHUNKED + b"0",
     "header": b"GET / HTTP/1.1\r\na: ",
     "name of a header": b"GET / HTTP/1.1\r\na",
-    "address": b"GET /",
-    "address of the next request": HEALTH + b"GET /",
+    "target": b"GET /",
+    "target of the next request": HEALTH + b"GET /",
 }
 
 

@@ -13,7 +13,7 @@ from .agents import STORE
 
 
 @pytest.fixture(params=["memory", "file"])
-def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def local_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Run the test with a task store in memory and with one in a file."""
     with using_store(request, tmp_path) as kind:
         yield kind

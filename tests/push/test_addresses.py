@@ -272,5 +272,5 @@ def test_a_scope_does_not_permit_a_forbidden_address() -> None:
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1", "::1", "fd00::1", "8.8.8.8"])
-def test_other_internal_addresses_can_be_permitted(address: str) -> None:
+def test_other_addresses_can_be_permitted(address: str) -> None:
     assert not is_forbidden(ip_address(address))

@@ -90,7 +90,7 @@ async def test_an_informational_status_is_not_the_answer() -> None:
     assert (await answer_of(lambda _: [early_hints, *reply(b"", 500)])).status == 500
 
 
-CUT_OFF: dict[str, Iterable[Step]] = {
+INVALID_HEADS: dict[str, Iterable[Step]] = {
     "reset": [CUT],
     "closed": [CLOSE],
     "reset in the status": [b"HTTP/1.1 20", CUT],
@@ -108,7 +108,7 @@ CUT_OFF: dict[str, Iterable[Step]] = {
 }
 
 
-@pytest.mark.parametrize("steps", CUT_OFF.values(), ids=CUT_OFF)
+@pytest.mark.parametrize("steps", INVALID_HEADS.values(), ids=INVALID_HEADS)
 async def test_without_a_valid_head_the_status_is_0(steps: Iterable[Step]) -> None:
     answer = await answer_of(lambda _: steps)
     if answer.status != 101:  # a status, but not a success

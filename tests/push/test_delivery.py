@@ -14,7 +14,7 @@ from tests.server.conftest import eventually
 from .agents import SECRET, agent, verify
 from .receiver import Delivery, Reply, free_port, receiving, script
 
-pytestmark = pytest.mark.usefixtures("each_store")
+pytestmark = pytest.mark.usefixtures("local_store")
 
 QUICK = (0.05, 0.1, 0.2)
 ALL_STATES = ["submitted", "working", "completed"]

@@ -64,7 +64,7 @@ async def test_a_url_of_a_public_host_is_allowed(url: str) -> None:
     await Guard(PushSettings(), resolver_for(OUTSIDE)).check(url, "ada")
 
 
-MALFORMED = {
+INVALID = {
     "nothing": "",
     "no scheme": "hooks.example.com",
     "no scheme, slashes": "//hooks.example.com/",
@@ -124,7 +124,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("url", MALFORMED.values(), ids=MALFORMED)
+@pytest.mark.parametrize("url", INVALID.values(), ids=INVALID)
 async def test_an_invalid_url_is_refused_before_its_host_is_resolved(url: str) -> None:
     assert await refusal(Guard(PushSettings(), unused_resolver), url) != NOT_PUBLIC
     assert await refusal(Guard(PushSettings(proxy=PROXY), unused_resolver), url) != NOT_PUBLIC

@@ -13,7 +13,7 @@ from tests.serving import PATIENCE
 from .agents import agent
 from .receiver import Delivery, Reply, free_port, receiving
 
-each_store = pytest.mark.usefixtures("each_store")
+local_store = pytest.mark.usefixtures("local_store")
 QUICK = (0.05, 0.1)
 NOWHERE = "http://127.0.0.1:{}/hook?key=hunter2"
 SILENT = Reply(silent=True)
@@ -30,7 +30,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-@each_store
+@local_store
 def test_a_silent_webhook_delays_no_task() -> None:
     with receiving(lambda delivery: SILENT) as receiver, agent(timeout=LONG) as caller:
         for _ in range(50):
@@ -38,7 +38,7 @@ def test_a_silent_webhook_delays_no_task() -> None:
         eventually(lambda: caller.metrics()["webhooks_pending"] == 150)
 
 
-@each_store
+@local_store
 def test_a_silent_receiver_delays_no_other() -> None:
     def answer(delivery: Delivery) -> Reply:
         return SILENT
@@ -51,7 +51,7 @@ def test_a_silent_receiver_delays_no_other() -> None:
         good.wait(3)
 
 
-@each_store
+@local_store
 def test_metrics_count_delivered_retried_failed_and_pending_notifications() -> None:
     with receiving() as receiver, agent(retries=QUICK) as caller:
         before = caller.metrics()
@@ -71,7 +71,7 @@ def test_metrics_count_delivered_retried_failed_and_pending_notifications() -> N
         assert caller.metrics()["webhooks_pending"] == 3
 
 
-@each_store
+@local_store
 def test_attempts_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     authentication = {"scheme": "Bearer", "credentials": "hunter3"}
     url = NOWHERE.format(free_port())
@@ -88,7 +88,7 @@ def test_attempts_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -
     assert "hunter" not in "".join(own_messages)
 
 
-@each_store
+@local_store
 def test_content_of_a_receivers_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     cut = Reply(cut=b"HTTP/1.1 200 forged\nWARNING all is well\r\n\x1b[31m: \r\n\r\n")
     with (
@@ -102,7 +102,7 @@ def test_content_of_a_receivers_answer_is_not_logged(caplog: pytest.LogCaptureFi
     assert "\x1b" not in caplog.text
 
 
-@each_store
+@local_store
 def test_pending_notifications_are_limited_and_a_webhook_over_the_limit_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -130,7 +130,7 @@ def test_pending_notifications_are_tried_once_more_at_shutdown(
     assert not [line for line in warnings_of(caplog) if "lost" in line]
 
 
-@each_store
+@local_store
 def test_the_end_of_a_task_at_shutdown_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
     with receiving() as receiver:
         with agent({"shutdown_timeout": 0.5}) as caller:
