@@ -22,7 +22,7 @@ export interface FieldProps {
   required: boolean;
   /** Whether its container has a button that removes it, as lists have for their items. */
   isItem?: boolean;
-  /** The name of an additional input of the field; `quiet` if only the field's own shows errors. */
+  /** The name of an additional input of the field; `quiet` if only the field's own input shows errors. */
   part?: { name: string; quiet: boolean };
   onChange: (value: Json | undefined) => void;
 }

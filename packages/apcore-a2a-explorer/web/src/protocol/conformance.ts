@@ -61,7 +61,7 @@ export function versionsOfCard(card: Record<string, unknown>): Version[] {
   return versions;
 }
 
-/** Check an Agent Card against each version whose format it has; a member of one of them is known. */
+/** Check an Agent Card against each version whose format it has; a member that one of them has is known. */
 export function checkCard(card: unknown): Findings {
   if (!isObject(card)) return NOT_AN_OBJECT;
   const versions = versionsOfCard(card);

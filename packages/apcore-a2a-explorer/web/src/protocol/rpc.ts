@@ -29,7 +29,7 @@ export interface Exchange {
   lastEventId?: string;
   /** Id of the trace that the request belongs to (W3C Trace Context). */
   traceId?: string;
-  /** Whether the request is a poll, which is not logged. */
+  /** Whether to leave the request out of the log, as for polls. */
   isPoll?: boolean;
   recorder?: Recorder;
 }

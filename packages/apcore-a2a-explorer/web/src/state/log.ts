@@ -15,7 +15,7 @@ export interface Wire {
   /** The body of the response, or the pieces of its stream, each with the time of its arrival. */
   pieces: { at: number; text: string }[];
   size: number;
-  /** Whether a part of the response is not kept. */
+  /** Whether a part of the request or the response is not kept. */
   isCut: boolean;
 }
 

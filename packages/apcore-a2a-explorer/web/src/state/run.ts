@@ -35,6 +35,7 @@ const REPLAY_TIME = 700; // milliseconds in which events without a time count as
  */
 export class Run {
   task: Task | null = null;
+  /** The message that the agent sent instead of a task. */
   answer: Message | null = null;
   events: TimedEvent[] = [];
   progress: Progress | null = null;
@@ -47,7 +48,7 @@ export class Run {
   endedAt: number | undefined;
   /** Whether its stream begins with past events. */
   replays = false;
-  /** Whether its answer came too late: the task no longer waited for it. */
+  /** Whether the user's answer came too late: the task no longer waited for it. */
   isLate = false;
   /** Whether only the id and state of its task are known. */
   isPartial = false;

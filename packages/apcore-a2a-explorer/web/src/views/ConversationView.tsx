@@ -92,7 +92,7 @@ const Back = () => (
   </p>
 );
 
-/** Whether the list of tasks includes the task of *run* in its settled state. */
+/** Whether the task of *run* has settled, so that the list of tasks shows it from now on. */
 function isListed(run: Run | null): boolean {
   void run?.changed.value;
   return Boolean(run && !run.isActive && run.task && isSettled(run.task.status.state));

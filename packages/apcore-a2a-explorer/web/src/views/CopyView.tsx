@@ -12,7 +12,7 @@ type Format = keyof typeof FORMATS;
 interface CopiesProps {
   operation: Operation;
   lastEventId?: string;
-  /** The version in which it was sent, to begin with. */
+  /** The version in which it was sent, chosen at first. */
   used?: Version;
 }
 

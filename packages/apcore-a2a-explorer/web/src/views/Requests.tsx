@@ -49,7 +49,6 @@ function checkEntry(entry: LogEntry): Check | null {
   if (!wire.request.startsWith("POST\n")) return null; // requests of HTTP+JSON have a path
   const { method } = DIALECTS[version].request(operation);
   const request = checkRequest(version, method, wire.body);
-  // other responses, such as those of a proxy, are not JSON-RPC
   const response = body ? checkResponse(version, method, body, isStream(wire)) : NOTHING;
   return request && response && { request, response, versions: version };
 }

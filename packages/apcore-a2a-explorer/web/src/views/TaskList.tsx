@@ -14,7 +14,7 @@ import { usePages } from "./usePages";
 
 const PAGE_SIZE = 100;
 
-/** The list of tasks, with filters, that can cancel several at once. */
+/** The list of tasks, with filters and a bar that cancels several at once. */
 export function TaskList({ query }: { query: URLSearchParams }) {
   const listQuery = queryOf(query);
   const { tasks: listed, next, total, error, busy, load } = usePages(listQuery);

@@ -207,7 +207,7 @@ interface RunBarProps {
   run: () => void;
 }
 
-/** The button that runs the skill, beside the way to run it. */
+/** The button that runs the skill, and the choice of how to run it. */
 function RunBar({ skill, draft, isRunning, run }: RunBarProps) {
   const streams = card.value?.capabilities.streaming ?? false;
   return (

@@ -15,7 +15,7 @@ import { signOut } from "./Session";
 export interface Command {
   kind: "Task" | "Skill" | "View" | "Action";
   label: string;
-  /** A second line, such as an id. */
+  /** Shown after the label, such as an id. */
   detail?: string;
   run: () => void;
 }
