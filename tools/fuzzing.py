@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         default=100_000,
         metavar="N",
-        help="number of requests; default: 100,000",
+        help="number of cases; default: 100,000",
     )
     add(
         "--kind",

@@ -73,7 +73,7 @@ def outcome_of(client: str, output: str, error: str = "") -> Outcome:
 
 
 def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
-    """Yield the faults: failed steps, what worked before, and too many clients that did not run."""
+    """Yield the faults: failed steps, what no longer works, and too many clients not run."""
     not_run = [outcome.client for outcome in outcomes if outcome.not_run]
     if len(not_run) > MAX_NOT_RUN:
         yield f"{len(not_run)} clients did not run, more than {MAX_NOT_RUN}"
