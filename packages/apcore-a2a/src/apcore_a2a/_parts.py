@@ -22,7 +22,7 @@ def import_part(name: str, feature: str) -> ModuleType:
 
 @contextmanager
 def importing(name: str, feature: str) -> Generator[None]:
-    """Raise the error of `import_part` if an import in the block fails because of that part."""
+    """Raise the error of `import_part` if the block imports the part *name* and it is missing."""
     package = f"apcore_a2a_{name}"
     try:
         yield

@@ -170,7 +170,7 @@ def _send(
 def _add_suggestion(
     client: SyncA2AClient, arguments: SimpleNamespace, error: A2AServerError
 ) -> A2AServerError:
-    """Add the closest id of a skill to the message of *error*; some ids if none was given."""
+    """Add the closest skill id to the message of *error*, or some ids if no skill was named."""
     if "did you mean" in str(error):
         return error
     skill_ids = [skill.id for skill in client.agent_card.skills]

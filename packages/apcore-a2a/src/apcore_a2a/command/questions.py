@@ -29,7 +29,7 @@ class Question:
 
     @classmethod
     def of(cls, task: Task) -> "Question":
-        """Return the question of *task*; other agents may ask in text alone."""
+        """Return the question of *task*, which may be text alone."""
         parts = tuple(task.status.message.parts) if task.status.message else ()
         pending = next(filter(None, map(_pending_input, parts)), None)
         if pending is None:

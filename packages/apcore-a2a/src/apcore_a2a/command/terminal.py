@@ -309,7 +309,7 @@ def _render_state(task: Task) -> Text:
 
 
 def _plain(value: Any) -> str:
-    """Return a value that an agent has sent as text for a terminal."""
+    """Convert a value from an agent to text for a terminal."""
     return "" if value is None else clean(str(value))
 
 
