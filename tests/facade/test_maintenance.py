@@ -215,26 +215,6 @@ def test_a_check_changes_nothing_and_does_not_affect_a_running_agent(
         assert "WARNING" not in agent.process.log.partition("Press Ctrl+C to stop")[2]
 
 
-KILLED_PROGRAM = """
-import os, signal, sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("PRAGMA cache_size = 1")
-connection.execute("BEGIN IMMEDIATE")
-connection.execute("CREATE TABLE tasks (body BLOB)")
-for _ in range(200):
-    connection.execute("INSERT INTO tasks VALUES (zeroblob(500))")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def kill_in_a_transaction(path: Path) -> None:
-    """Kill a process while it creates tables, so that it leaves its journal beside the file."""
-    outcome = subprocess.run([sys.executable, "-c", KILLED_PROGRAM, path], check=False)
-    assert outcome.returncode == -signal.SIGKILL
-    assert path.with_name("agent.db-journal").stat().st_size > 0
-    assert path.stat().st_size > 0
-
-
 # prune --principal
 
 
@@ -255,6 +235,26 @@ def test_all_tasks_of_a_principal_are_deleted(filled_store: AnyStore, cli: Cli) 
 
 
 # Interrupted transactions and read-only files
+
+
+KILLED_PROGRAM = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("CREATE TABLE tasks (body BLOB)")
+for _ in range(200):
+    connection.execute("INSERT INTO tasks VALUES (zeroblob(500))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_in_a_transaction(path: Path) -> None:
+    """Kill a process while it creates tables, so that it leaves its journal beside the file."""
+    outcome = subprocess.run([sys.executable, "-c", KILLED_PROGRAM, path], check=False)
+    assert outcome.returncode == -signal.SIGKILL
+    assert path.with_name("agent.db-journal").stat().st_size > 0
+    assert path.stat().st_size > 0
 
 
 @pytest.mark.parametrize("action", ["check", "migrate", "prune"])
@@ -308,9 +308,7 @@ def test_a_file_that_needs_recovery_is_refused_in_a_read_only_folder(
 
 
 @pytest.mark.process
-def test_a_check_keeps_the_log_of_a_killed_agent_for_the_next_agent(
-    tmp_path: Path, cli: Cli
-) -> None:
+def test_a_check_keeps_the_write_ahead_log_of_a_killed_agent(tmp_path: Path, cli: Cli) -> None:
     store = FileStore(tmp_path)
     with replica(tmp_path, store.address) as agent:
         completed_id = agent.start("again", seconds=0)

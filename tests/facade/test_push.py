@@ -103,7 +103,7 @@ def test_retries_and_timeout_can_be_set(tmp_path: Path) -> None:
     ):
         send(agent, receiver.url, text="hi")
         first, second = receiver.wait(2)
-        # connecting takes some of the second that the first attempt has
+        # the timeout of the first attempt includes the time to connect
         assert 0.3 < second.at - first.at < 6
         agent.wait_for(r"(has failed: no answer in 1 s)")
 

@@ -277,7 +277,7 @@ def test_an_invalid_origin_is_refused(origin: str, cli: Cli) -> None:
 def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
     monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """An agent that listens on all interfaces does so if the option `url` is not set."""
+    """Without the option `url`, an agent that listens on all interfaces says localhost."""
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
     fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
@@ -287,6 +287,9 @@ def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
         outcome = cli("call", url, "x")
 
     assert (outcome.code, outcome.err) == (0, "")
+
+
+# Restarts, headers and error messages
 
 
 def test_a_restart_of_a_stream_is_reported(cli: Cli) -> None:

@@ -181,9 +181,9 @@ def test_an_empty_list_says_that_there_are_no_tasks(terminal: Terminal, capsys: 
 def test_a_task_is_shown_with_its_history_and_artifacts(
     terminal: Terminal, capsys: Capture
 ) -> None:
-    question = {"role": "ROLE_USER", "messageId": "u", "parts": [{"text": "5 km"}]}
+    message = {"role": "ROLE_USER", "messageId": "u", "parts": [{"text": "5 km"}]}
     completed = model(
-        "COMPLETED", {"data": {"n": 1}}, status_parts=[{"text": "done"}], history=[question]
+        "COMPLETED", {"data": {"n": 1}}, status_parts=[{"text": "done"}], history=[message]
     )
     terminal.task(completed)
 
@@ -437,7 +437,7 @@ def test_the_option_json_prints_json_on_a_terminal(agent: str, tmp_path: Path) -
 
 
 @pytest.mark.process
-def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
+def test_hostile_text_does_not_control_a_real_terminal(tmp_path: Path) -> None:
     hostile = send_result(
         task("INPUT_REQUIRED", {"text": HOSTILE}, status_parts=[{"text": HOSTILE}])
     )
