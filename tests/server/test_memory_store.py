@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -439,3 +441,27 @@ async def test_a_foreign_task_is_not_decoded() -> None:
     assert await store.get("t", "eve") is None
     with pytest.raises(DecodeError):
         await store.get("t", "ada")
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_store_counts_no_bytes_once_all_its_tasks_are_deleted(seed: int) -> None:
+    random = Random(seed)
+    store = InMemoryTaskStore(max_capacity=random.choice([5, 150]), max_history=3)
+    for number in range(600):
+        task_id = f"t{random.randrange(200)}"
+        record = await store.get(task_id) or TaskRecord(
+            Task(
+                id=task_id, context_id=f"c{random.randrange(40)}", status=TaskStatus(state=WORKING)
+            )
+        )
+        if record.task.status.state == WORKING:
+            text = "x" * random.choice([3, 5000, 600_000])
+            record.task.history.append(Message(message_id=f"m{number}", parts=[Part(text=text)]))
+            record.messages += 1
+            record.task.status = TaskStatus(state=random.choice([WORKING, COMPLETED]))
+        with suppress(StoreFullError):
+            await store.save(record)
+    assert store.kept_bytes > 0
+    for record in (await store.list(limit=1000)).records:
+        await store.delete(record.task.id)
+    assert (store.kept_bytes, len(store)) == (0, 0)
