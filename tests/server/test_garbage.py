@@ -3,26 +3,34 @@
 import asyncio
 import gc
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import pytest
+from apcore_a2a_core import InputRequiredError
+from apcore_a2a_server import InMemoryTaskStore
+from grpc.aio import AioRpcError
 
+from .grpc_caller import serving_grpc
 from .inloop import (
     DIALECTS,
+    NEEDS_APPROVAL,
     ActionModule,
     Peer,
     StreamModule,
     SyncActionModule,
     serving,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Text
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("dialect")]
 
+OWN_CODE = re.compile("/(src|site-packages)/apcore")
 LONG_TEXT = "x" * 200_000
 """A text that is checked and converted in a thread."""
 
@@ -48,7 +56,13 @@ async def return_number(inputs: Inputs, context: Any) -> Any:
     return {"text": 1}
 
 
+async def ask(inputs: Inputs, context: Any) -> Any:
+    raise InputRequiredError("Which day?")
+
+
 MODULES = {
+    "asks": ActionModule(ask),
+    "needs.approval": ActionModule(ask, annotations=NEEDS_APPROVAL),
     "fails": ActionModule(fail),
     "streams": StreamModule(fail_later),
     "fails.in.thread": SyncActionModule(fail_in_thread),
@@ -76,6 +90,8 @@ FAILURES: dict[str, Callable[[Peer], Awaitable[Any]]] = {
     "the module raises in a thread": lambda peer: send(peer, "fails.in.thread", text="a"),
     "a stream of the module raises": stream,
     "the module takes too long": lambda peer: send(peer, "hangs", text=LONG_TEXT),
+    "the module asks": lambda peer: send(peer, "asks", text=LONG_TEXT),
+    "the call needs approval": lambda peer: send(peer, "needs.approval", text=LONG_TEXT),
     "the output is invalid": lambda peer: send(peer, "takes.text", text="a"),
     "an input is invalid": lambda peer: send(peer, "takes.text", text=1),
     "a large input is invalid": lambda peer: send(peer, "takes.text", text=1, other=LONG_TEXT),
@@ -103,6 +119,13 @@ def collecting() -> Iterator[list[object]]:
         logging.disable(logging.NOTSET)
 
 
+def names_of_frames(garbage: list[object]) -> list[str]:
+    """Return the functions of the server and of apcore among the frames, and clear the list."""
+    codes = [value.f_code for value in garbage if isinstance(value, FrameType)]
+    garbage.clear()
+    return [code.co_qualname for code in codes if OWN_CODE.search(code.co_filename)]
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 async def test_a_request_that_fails_leaves_no_frames(
@@ -112,7 +135,37 @@ async def test_a_request_that_fails_leaves_no_frames(
         await failure(peer)  # the first request of a kind fills caches
         with collecting() as garbage:
             await failure(peer)
-            await asyncio.sleep(0.05)  # until the run has ended, too
-        frames = [x.f_code.co_qualname for x in garbage if isinstance(x, FrameType)]
-        garbage.clear()
-        assert frames == []
+            await wait_until(lambda: not peer.agent.engine.runs)
+        assert names_of_frames(garbage) == []
+
+
+@pytest.mark.parametrize(
+    ("skill", "data"),
+    [("fails", {}), ("takes.text", {"text": 1}), ("takes.text", {"text": 1, "other": LONG_TEXT})],
+)
+async def test_a_grpc_call_that_fails_leaves_no_frames(skill: str, data: Inputs) -> None:
+    async with serving_grpc(MODULES) as caller:
+
+        async def call() -> None:
+            with suppress(AioRpcError):
+                await caller.send(skill, **data)
+
+        await call()
+        with collecting() as garbage:
+            await call()
+            await wait_until(lambda: not caller.peer.agent.engine.runs)
+        assert names_of_frames(garbage) == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_send_that_a_full_store_refuses_leaves_no_frames(dialect: str) -> None:
+    store = InMemoryTaskStore(max_capacity=1)
+    async with serving(MODULES, dialect, task_store=store) as peer:
+        await send(peer, "asks")
+        request = peer.request("send", peer.wire.params("asks", peer.part(data={"n": LONG_TEXT})))
+        await peer.client.send(request)
+        with collecting() as garbage:
+            response = await peer.client.send(request)
+            await wait_until(lambda: not peer.agent.engine.runs)
+        assert "Too many tasks" in response.text
+        assert names_of_frames(garbage) == []

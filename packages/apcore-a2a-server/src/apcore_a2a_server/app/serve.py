@@ -61,8 +61,8 @@ ABORT_TIMEOUT = 0.5
 YOUNG_OBJECTS = 10_000
 """Number of new objects after which the garbage collector looks for cycles.
 
-Requests in progress have thousands of objects, and with Python's 700, scanning them takes a twelfth
-of a send. Requests leave no cycles with large values behind.
+Requests in progress have thousands of objects. With Python's 700, scanning them took 5 to 8 percent
+of a send. No cycles with large values wait for it: see `forget_frames`.
 """
 PUBLISH_INTERVAL = 1.0
 """Seconds between two publications of a worker's figures."""

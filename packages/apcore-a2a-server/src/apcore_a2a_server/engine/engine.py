@@ -15,13 +15,7 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 from msgspec.structs import replace
 
-from apcore_a2a_server.errors import (
-    DrainingError,
-    NotStartedError,
-    StaleTaskError,
-    forget_frames,
-    refusal,
-)
+from apcore_a2a_server.errors import DrainingError, NotStartedError, StaleTaskError
 from apcore_a2a_server.middleware.logs import begin_facts
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import (
@@ -262,13 +256,9 @@ class Engine:
             await asyncio.wait({earlier.task})
         self.launch(run)
         # shielded: the future is the run's, and must survive a client that disconnects
-        error = await asyncio.shield(run.admitted)
-        if isinstance(error, RepeatedError | UnavailableError):
-            raise error
-        if error is not None:  # modules, middleware and stores may raise anything
-            explanation = self._setup.explain(error, call)
-            forget_frames(error)
-            raise refusal(explanation)
+        refusal = await asyncio.shield(run.admitted)
+        if refusal is not None:
+            raise refusal
         return run.lease is not None
 
     def launch(self, run: Run) -> None:

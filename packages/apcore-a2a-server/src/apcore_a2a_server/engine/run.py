@@ -87,7 +87,7 @@ class Run:
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
-        admitted: Future of the error that refuses the call, or of None once the task is working.
+        admitted: Future of the error for the client of a refused call; None for an admitted one.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
     """
 
@@ -205,6 +205,7 @@ class Run:
         except TimeoutError as error:
             if not time_limit.expired():  # raised by the module itself
                 await self._fail(error)
+                forget_frames(error)
                 return
             self.token.cancel()
             await self._fail(self._timeout_error())
@@ -215,6 +216,7 @@ class Run:
             if isinstance(error, asyncio.CancelledError) and is_canceled:
                 raise
             await self._fail(error)
+            forget_frames(error)
         finally:
             # the context belongs to the asyncio task, and the task to the run: this breaks the
             # cycle, so that inputs are freed at once, without the garbage collector
@@ -357,8 +359,7 @@ class Run:
         if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)
         elif not self.admitted.done() and self.restart is None:
-            exception = error if isinstance(error, Exception) else RuntimeError(error_type)
-            self.admitted.set_result(self._refusal or exception)
+            self.admitted.set_result(self._setup.refusal_for(self._refusal or error, self.call))
             # if the result of a write is unknown, a durable task may exist by now, and another
             # replica may run it; without such a write, only this run can fail the task
             if self._refusal is None or not self._setup.tasks.store.is_durable:
@@ -375,7 +376,6 @@ class Run:
             with suppress(OutputError):  # the task ends anyway
                 metadata = added_metadata(self._metadata)
             await self._try_change(NewState(state, reason, metadata=metadata))
-            forget_frames(error)
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
@@ -385,11 +385,11 @@ class Run:
                 await self._preflight()
             self._take_place()
             await self.begin()
-        except Exception as refusal:  # executors may raise anything; the caller gets it
+        except Exception as problem:  # executors may raise anything; the caller gets it
             if self.admitted.done():
-                await self._fail(refusal)
+                await self._fail(problem)
             else:
-                self.admitted.set_result(refusal)
+                self.admitted.set_result(self._setup.refusal_for(problem, self.call))
             return
         try:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
+from apcore_a2a_server.errors import refusal
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import ApprovalPolicy
 from apcore_a2a_server.modules.processes import ProcessPool
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.threads import ThreadPool
+from apcore_a2a_server.store import RepeatedError, UnavailableError
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
@@ -69,6 +71,15 @@ class Setup:
     text_results: bool = False
     spans: "Spans | None" = None
     keeps_identity: bool = False
+
+    def refusal_for(self, error: BaseException, call: Call) -> Exception:
+        """Return the error with which the request of a refused call fails.
+
+        Modules, middleware and stores may raise anything.
+        """
+        if isinstance(error, RepeatedError | UnavailableError):  # handled by the caller
+            return error
+        return refusal(self.explain(error, call))
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
         """Return the JSON-RPC error for an exception of a run, without internals."""
