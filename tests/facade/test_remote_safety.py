@@ -202,7 +202,7 @@ def test_incomplete_client_credentials_are_wrong_arguments(
         ["--token-url", "ftp://x"],
     ],
 )
-def test_contradictory_client_credentials_are_wrong_arguments(
+def test_contradictory_or_invalid_client_credentials_are_wrong_arguments(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "token").write_text(SECRET)
@@ -287,6 +287,7 @@ def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
         outcome = cli("call", url, "x")
 
     assert (outcome.code, outcome.err) == (0, "")
+    assert fake.requests[-1].headers["authorization"] == f"Bearer {SECRET}"
 
 
 # Restarts, headers and error messages
