@@ -27,7 +27,7 @@ export const pretty = (value: Json | undefined) => toJson(value, 2) ?? "";
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** The first number in the JSON *source* that cannot be sent: no double holds it, or it has too many digits. */
+/** The first number in the JSON *source* that cannot be sent: it is too large for a double, or it has too many digits. */
 export function unsendableNumber(source: string): string | undefined {
   for (const [token] of source.matchAll(TOKEN)) {
     if (token.startsWith('"')) continue;

@@ -4,12 +4,12 @@ import { counted } from "../parts/counted";
 import { escapeBidi } from "../parts/JsonTree";
 import type { JsonObject } from "../protocol/types";
 
-const STEP = 100; // rows
+const FIRST_ROWS = 100; // rows
 
 /** A schema as a table of its members, each followed by its own members. */
 export function SchemaTable({ schema, label }: { schema: JsonObject; label: string }) {
   const properties = useMemo(() => propertiesIn(schema), [schema]);
-  const [limit, setLimit] = useState(STEP);
+  const [limit, setLimit] = useState(FIRST_ROWS);
   return (
     <>
       <div class="scroll" tabIndex={0} role="region" aria-label={`Table of ${label.toLowerCase()}`}>
@@ -31,7 +31,7 @@ export function SchemaTable({ schema, label }: { schema: JsonObject; label: stri
         </table>
       </div>
       {properties.length > limit && (
-        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * FIRST_ROWS)}>
           Show more ({counted(properties.length - limit, "row")} left)
         </button>
       )}
