@@ -19,7 +19,7 @@ USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
 
 
 class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
-    """Streams the answer of a function to the texts of the messages."""
+    """Calls a function with the texts of the messages, and streams the pieces that it yields."""
 
     _answer: Callable[..., AsyncIterator[str]] = PrivateAttr()
     _loop: Any = PrivateAttr()

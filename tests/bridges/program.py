@@ -40,7 +40,7 @@ def write_piece(piece: str, *, is_first: bool) -> None:
 
 
 def write_end(text: str) -> None:
-    """Write the whole answer and the tokens, as agents do at the end; nothing for plain text."""
+    """Write the whole answer and the usage, as agents do at the end; nothing for plain text."""
     if imitated == "openclaw":
         usage = {"input": 7, "output": 3}
         write("Config loaded.\n")

@@ -72,13 +72,13 @@ def proxy(agent: str) -> Iterator[BreakableProxy]:
         yield proxy
 
 
-def press_stream(page: Page) -> None:
+def press_run(page: Page) -> None:
     page.get_by_role("button", name="Run", exact=True).click()
 
 
 def start_stream(visit: Visit, scripted: ScriptedModule) -> ScriptedStream:
     """Open a stream on the skill's page."""
-    press_stream(visit.go("skills/scripted"))
+    press_run(visit.go("skills/scripted"))
     return scripted.next_stream()
 
 
@@ -89,7 +89,7 @@ def artifact(page: Page) -> Locator:
 def shown_output(visit: Visit, name: str) -> Locator:
     """Call `show.*`; return the artifact on the page."""
     page = visit.go(f"skills/show.{name}")
-    press_stream(page)
+    press_run(page)
     return artifact(page)
 
 
@@ -270,14 +270,14 @@ def test_progress_messages_are_shown_in_a_line_while_the_task_runs(
         expect(line).to_have_text(f"{number * 25}% Reading source {number}")
     stream.send({"text": "The sources agree."}, Progress("Writing"))
     expect(line).to_have_text("Writing")
-    # neither a message of the agent nor a part of the history
+    # progress is not a message from the agent
     expect(page.get_by_role("region", name="Message from the agent")).to_have_count(0)
     stream.end()
     expect(state(page)).to_have_text("completed")
     expect(line).to_have_count(0)
     page.get_by_role("link", name=re.compile("^Task ")).click()
     expect(page.get_by_role("option", name=re.compile("working: Reading source"))).to_have_count(2)
-    expect(page.locator(".messages")).not_to_contain_text("Reading")
+    expect(page.locator(".messages")).not_to_contain_text("Reading")  # nor a part of the history
 
 
 def test_choosing_another_version_does_not_change_a_running_stream(
@@ -291,7 +291,7 @@ def test_choosing_another_version_does_not_change_a_running_stream(
     expect(numbers(page)).to_have_text(["1", "2"])
     stream.end()
     expect(state(page)).to_have_text("completed")
-    press_stream(page)
+    press_run(page)
     stream = scripted.next_stream()
     stream.send({"n": 3})
     expect(artifact(page)).to_contain_text("n: 3")

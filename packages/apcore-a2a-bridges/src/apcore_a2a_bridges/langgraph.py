@@ -73,7 +73,8 @@ def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event of LangGraph's stream, a pair of stream mode and item, to chunks.
 
     Messages become text and files. What a node writes to the custom stream is progress, unless it
-    is a `File`, `Usage` or `Progress`. Final values become data, and updates nothing.
+    is a `File`, `Usage` or `Progress`. Final values are converted by `parts.part_out`; updates
+    become nothing.
 
     >>> part_out(("custom", "Searching"), turn=None)
     Progress(text='Searching', data=None)
@@ -200,9 +201,9 @@ class LangGraphAgent(Agent):
             interrupt_id = turn.state[INTERRUPT]
             snapshot = await graph.aget_state(config)
             if interrupt_id not in {interrupt.id for interrupt in snapshot.interrupts}:
-                message = "Task %s: the graph no longer has the interrupt of the question"
+                message = "Task %s: the graph no longer has the interrupt that asked the question"
                 logger.error(message, turn.task_id, extra={"event": "interrupt_lost"})
-                raise CheckpointError("The graph no longer has the interrupt of the question")
+                raise CheckpointError("The graph no longer has the interrupt that asked")
             return Command(resume={interrupt_id: _resume_value(turn)})
         if self.input_mapper is not None:
             return await self.mapped_input(turn)

@@ -33,7 +33,7 @@ class EventParser:
         self._data: list[bytes] = []
         self._size = 0
         self._last_event_id: str | None = None
-        self._ended_with_return = self._has_line = False
+        self._ended_with_return = self._has_read_line = False
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
         """Yield the events that *chunk* completes.
@@ -66,8 +66,8 @@ class EventParser:
                 yield data, self._last_event_id
             return
         # Only the first line of a stream can begin with a byte order mark.
-        line = line if self._has_line else line.removeprefix(b"\xef\xbb\xbf")
-        self._has_line = True
+        line = line if self._has_read_line else line.removeprefix(b"\xef\xbb\xbf")
+        self._has_read_line = True
         field_name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field_name == b"data":

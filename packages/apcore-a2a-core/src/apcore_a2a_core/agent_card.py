@@ -61,7 +61,7 @@ class AgentCardBuilder:
     ) -> a2a.AgentCard:
         """Return a card with all modules that have a description.
 
-        The card of a tenant has one skill, and the name and description of that skill.
+        For a tenant, *visible* leaves one skill, whose name and description the card then has.
 
         Args:
             registry: The modules.

@@ -61,7 +61,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
 
 
 @check
-async def large_messages_of_other_tasks_are_not_mixed_up(store: Store) -> None:
+async def large_messages_of_different_tasks_are_not_mixed_up(store: Store) -> None:
     records = [
         _with_text(new_record(task_id), f"{task_id}{LARGE_TEXT}") for task_id in ("t1", "t2", "t3")
     ]
