@@ -18,6 +18,7 @@ from apcore_a2a_server.middleware.logs import (
     LineHandler,
     TextFormatter,
     access_logger,
+    begin_facts,
     log_request,
 )
 from starlette.applications import Starlette
@@ -302,6 +303,19 @@ async def test_buffered_lines_are_written_by_the_flush_at_exit(
     assert stream.getvalue() == ""
     handler.flush()
     assert "/last" in stream.getvalue()
+
+
+@pytest.mark.anyio
+async def test_a_line_has_the_facts_of_the_time_of_its_response(
+    handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_only(handler, caplog, monkeypatch)
+    stream: Any = handler.stream
+    begin_facts(client="192.0.2.1")
+    log_request("GET", "/", 200, time.perf_counter())
+    log_context(task="of a run that goes on")
+    handler.flush()
+    assert stream.getvalue().endswith("ms  client=192.0.2.1\n")
 
 
 def test_a_json_line_can_hold_any_value() -> None:

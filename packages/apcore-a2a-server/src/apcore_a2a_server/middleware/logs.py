@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import lru_cache
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import msgspec
 from apcore_a2a_core import clean
@@ -44,15 +44,14 @@ encode_json = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def log_context(**facts: object) -> None:
-    """Add facts to the log records of the current request; see `cleaned_facts`."""
+    """Add facts to the log records of the current request; see `cleaned`."""
     current_facts = request_facts.get()
     if current_facts is not None:
         current_facts.update(facts)
 
 
-def cleaned_facts() -> dict[str, object]:
-    """Return the facts about the current request, with texts made safe for a log line."""
-    facts = request_facts.get() or {}
+def cleaned(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return facts about a request, with texts made safe for a log line."""
     return {
         name: clean(value) if isinstance(value, str) else value for name, value in facts.items()
     }
@@ -63,7 +62,7 @@ class RequestFacts(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the facts, and let every record pass."""
-        for name, value in cleaned_facts().items():
+        for name, value in cleaned(request_facts.get() or {}).items():
             record.__dict__.setdefault(name, value)
         return True
 
@@ -141,6 +140,45 @@ def redacted(error: BaseException, outer_errors: tuple[BaseException, ...] = ())
     return stand_in.with_traceback(error.__traceback__)
 
 
+class Response(NamedTuple):
+    """A response for the access log."""
+
+    level: int
+    method: str
+    path: str
+    status: int
+    start: float
+    """The time at which the request came in, by `time.perf_counter`."""
+    end: float
+    """The time of the response, by the same clock."""
+    created: float
+    """The time of the response, in seconds since the epoch."""
+    facts: Mapping[str, object]
+    """The facts about the request, as `log_context` got them."""
+
+    @property
+    def duration_ms(self) -> float:
+        """The time from request to response, in milliseconds."""
+        return round((self.end - self.start) * 1000, 1)
+
+    def message(self) -> str:
+        """Return the message of the record."""
+        operation = f" {self.facts['operation']}" if "operation" in self.facts else ""
+        request_line = f"{clean(self.method, 20)} {clean(self.path, 200)}{operation}"
+        return f"{request_line} {self.status} {self.duration_ms} ms"
+
+    def extra(self) -> dict[str, object]:
+        """Return the attributes of the record."""
+        return {
+            **cleaned(self.facts),
+            "event": "request",
+            "method": clean(self.method, 20),
+            "path": clean(self.path, 200),
+            "status": self.status,
+            "duration_ms": self.duration_ms,
+        }
+
+
 class LineFormatter(logging.Formatter, ABC):
     """Base of our formatters, which need no log record to format a line."""
 
@@ -157,6 +195,12 @@ class LineFormatter(logging.Formatter, ABC):
             message: The message.
             extra: Further attributes.
         """
+
+    def response_line(self, response: Response) -> str:
+        """Return the line of a response."""
+        level = logging.getLevelName(response.level)
+        message, extra = response.message(), response.extra()
+        return self.line(response.created, level, access_logger.name, message, extra)
 
 
 class TextFormatter(LineFormatter):
@@ -175,8 +219,14 @@ class TextFormatter(LineFormatter):
         line = f"{local_time(int(created), '%H:%M:%S')} {level:<7} {clean(message, 10_000)}"
         for name in TEXT_FIELDS:
             if name in extra:
-                line += f"  {name}={quoted(str(extra[name]))}"
+                line += f"  {name}={quoted(clean(str(extra[name])))}"
         return line
+
+    def response_line(self, response: Response) -> str:
+        """Return the line of a response, without making the attributes that it does not show."""
+        level = logging.getLevelName(response.level)
+        message, facts = response.message(), response.facts
+        return self.line(response.created, level, access_logger.name, message, facts)
 
 
 def quoted(value: str) -> str:
@@ -219,10 +269,11 @@ def local_time(second: int, pattern: str) -> str:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Handler that writes log records to stderr, and also lines that have no record.
+    """Handler that writes log records to stderr, and also responses that have no record.
 
-    Lines without a record are written at the end of the event loop's iteration, together, since a
-    write takes longer than everything else. Records are written at once, after waiting lines.
+    Responses are formatted and written together, at the end of the event loop's iteration, which
+    takes less time than one by one, between other code. Records are written at once, after the
+    responses that wait.
 
     Args:
         formatter: Formats records and lines.
@@ -235,27 +286,32 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self.setFormatter(RedactingFormatter(formatter, level))
         self._line_formatter = formatter
         self._initial_setup = self.formatter, [*self.filters]
-        self._waiting_lines: list[str] = []
+        self._waiting: list[Response] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, after the lines that came before it."""
+        """Write a record, after the responses that came before it."""
         self._write_waiting()
         super().emit(record)
 
     def flush(self) -> None:
-        """Write the waiting lines too."""
+        """Write the waiting responses too."""
         self._write_waiting()
         super().flush()
 
     def _write_waiting(self) -> None:
-        if self._waiting_lines:
+        if self._waiting:
             with self.lock or nullcontext(), suppress(OSError, ValueError):  # stderr is closed
-                lines, self._waiting_lines = self._waiting_lines, []
-                self.stream.write("".join(lines))
+                responses, self._waiting = self._waiting, []
+                lines = [self._line_formatter.response_line(response) for response in responses]
+                self.stream.write(self.terminator.join([*lines, ""]))
                 self.stream.flush()
 
     def is_sole_handler(self, logger: logging.Logger, level: int) -> bool:
         """Return whether a record of *logger* would go to this handler only, without changes."""
+        if self.level > level:
+            return False
+        if self._waiting:
+            return True  # the answer for the other responses of this iteration
         if logger.filters or logging.getLogRecordFactory() is not logging.LogRecord:
             return False
         while logger.parent is not None:
@@ -263,15 +319,13 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 return False
             logger = logger.parent
         is_unchanged = (self.formatter, self.filters) == self._initial_setup
-        return is_unchanged and self.level <= level and logger.handlers == [self]
+        return is_unchanged and logger.handlers == [self]
 
-    def write(self, level: int, logger: str, message: str, extra: Mapping[str, object]) -> None:
-        """Write a line without a record."""
-        name = logging.getLevelName(level)
-        line = self._line_formatter.line(time.time(), name, logger, message, extra)
+    def write(self, response: Response) -> None:
+        """Write a response without a record."""
         with self.lock or nullcontext():
-            self._waiting_lines.append(line + self.terminator)
-            if len(self._waiting_lines) > 1:
+            self._waiting.append(response)
+            if len(self._waiting) > 1:
                 return  # the first one has scheduled their writing
         try:
             asyncio.get_running_loop().call_soon(self._write_waiting)
@@ -337,17 +391,13 @@ def log_request(
     """
     if not access_logger.isEnabledFor(level):
         return
-    facts = cleaned_facts()
-    duration = round((time.perf_counter() - start) * 1000, 1)
-    path, method = clean(path, 200), clean(method, 20)
-    operation = f" {facts['operation']}" if "operation" in facts else ""
-    request_line = f"{method} {path}{operation}"
-    request = {"event": "request", "method": method, "path": path, "status": status}
-    extra = {**facts, **request, "duration_ms": duration}
+    # copied, since a run that the request has started may add facts later
+    facts = dict(request_facts.get() or {})
+    end, created = time.perf_counter(), time.time()
+    response = Response(level, method, path, status, start, end, created, facts)
     handler = next(iter(logging.root.handlers), None)
     # a LogRecord takes longer than everything else: do without one if no other handler would see it
     if isinstance(handler, LineHandler) and handler.is_sole_handler(access_logger, level):
-        message = f"{request_line} {status} {duration:.1f} ms"
-        handler.write(level, access_logger.name, message, extra)
+        handler.write(response)
     else:
-        access_logger.log(level, "%s %d %.1f ms", request_line, status, duration, extra=extra)
+        access_logger.log(level, "%s", response.message(), extra=response.extra())
