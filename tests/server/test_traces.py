@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from apcore.trace_context import TraceContext
+from apcore import CancelToken, Context, Identity
+from apcore.trace_context import TraceContext, TraceParent, parse_tracestate
 from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server.middleware.logs import JsonFormatter, RequestFacts, TextFormatter
+from apcore_a2a_server.modules.conversation import Conversation, create_context
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.trace_context import bounded_state, received_trace
+from apcore_a2a_server.trace_context import Trace, bounded_state, received_trace
 from pydantic import BaseModel
 
 from tests.push.receiver import Receiver, receiving
@@ -47,6 +49,26 @@ class TraceRecorder(ActionModule):
 
 async def send(peer: Peer, headers: Json, **options: Any) -> Json:
     return (await peer.ask("send", {**peer.wire.params("work"), **options}, headers)).task
+
+
+@pytest.mark.parametrize("state", ["", "vendor=1,other=2"])
+@pytest.mark.parametrize("flags", ["00", "01"])
+def test_contexts_are_those_that_apcore_creates(flags: str, state: str) -> None:
+    trace, conversation = Trace(TRACE_ID, SPAN_ID, flags, state), Conversation("t1", "c1")
+    identity, token = Identity("ada", roles=("admin",)), CancelToken()
+    context = create_context(
+        token=token, seconds=5, identity=identity, trace=trace, conversation=conversation
+    )
+    parent = TraceParent("00", TRACE_ID, SPAN_ID, flags, tuple(parse_tracestate(state)))
+    expected: Any = Context.create(
+        identity=identity,
+        trace_parent=parent,
+        cancel_token=token,
+        data=conversation.data(),
+        services=conversation,
+        global_deadline=context.global_deadline,
+    )
+    assert vars(context) == vars(expected)
 
 
 # The headers
