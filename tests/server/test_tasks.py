@@ -1,6 +1,7 @@
 """Tasks: how a message becomes a task, and how tasks are read and listed."""
 
 import json
+import time
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
@@ -59,8 +60,11 @@ class Count(BaseModel):
     count: int
 
 
-def is_uuid4(text: str) -> bool:
-    return UUID(text).version == 4 and str(UUID(text)) == text
+def is_new_id(text: str) -> bool:
+    """Return whether *text* is a UUID of version 7 that was made in the last hour."""
+    uuid = UUID(text)
+    age = time.time() - (uuid.int >> 80) / 1000
+    return uuid.version == 7 and str(uuid) == text and -1 < age < 3600
 
 
 def texts(task: Json) -> list[str]:
@@ -91,8 +95,8 @@ async def test_a_send_without_waiting_returns_a_working_task(dialect: str) -> No
 def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
     before = datetime.now().astimezone()
     task = agent.send("echo", messageId="the first").task
-    assert is_uuid4(task["id"])
-    assert is_uuid4(task["contextId"])
+    assert is_new_id(task["id"])
+    assert is_new_id(task["contextId"])
     timestamp = datetime.fromisoformat(task["status"]["timestamp"])
     assert timestamp.utcoffset() == timedelta(0)
     assert abs(timestamp - before) < timedelta(seconds=20)
@@ -106,7 +110,7 @@ def test_a_message_without_an_id_gets_one(rpc_v03: Agent) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
     (message,) = rpc_v03.ask("send", params).task["history"]
-    assert is_uuid4(message["messageId"])
+    assert is_new_id(message["messageId"])
 
 
 def test_the_context_of_the_message_is_kept(agent: Agent) -> None:

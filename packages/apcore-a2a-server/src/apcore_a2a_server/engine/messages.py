@@ -23,20 +23,23 @@ from apcore_a2a_server.store import SendKey
 
 
 def new_id() -> str:
-    """Return a random UUID version 4 (RFC 9562 §5.4) as text.
+    """Return a UUID version 7 (RFC 9562 §5.7) as text: the time in milliseconds, and 74 random bits.
+
+    Ids of the same time are near each other in the indexes of a database, so that inserts at the
+    same time change a few pages of an index, not one page each.
 
     Example:
         ```python
         from apcore_a2a_server.engine.messages import new_id
 
         print(len(new_id()), new_id()[14])
-        #> 36 4
+        #> 36 7
         ```
     """
-    # `uuid.uuid4` takes five times as long: it makes an integer and an object first
-    digits = urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) % 4]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    # `uuid.UUID` takes several times as long, as it makes an integer and an object first
+    time, digits = f"{time_ns() // 1_000_000:012x}", urandom(10).hex()
+    variant = "89ab"[int(digits[0], 16) % 4]
+    return f"{time[:8]}-{time[8:]}-7{digits[1:4]}-{variant}{digits[4:7]}-{digits[7:19]}"
 
 
 def now() -> Timestamp:
