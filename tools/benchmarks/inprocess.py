@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from typing import Any
-from uuid import uuid4
 
 from tools.benchmarks import messages
 from tools.benchmarks.child import loop_factory, resident_bytes
@@ -132,6 +131,7 @@ async def _measure_store(address: str, callers: int, seconds: float) -> dict[str
 async def _create_and_complete(store: Any) -> None:
     """Write what a send writes: a working task, then its artifact and its final state."""
     from apcore_a2a_core.states import COMPLETED
+    from apcore_a2a_server.engine.messages import new_id
     from apcore_a2a_server.store.testing.samples import (
         begun,
         chunk_change,
@@ -140,7 +140,7 @@ async def _create_and_complete(store: Any) -> None:
     )
     from msgspec.structs import replace
 
-    task_id = str(uuid4())
+    task_id = new_id()
     record, lease = await begun(store, new_record(task_id, context_id=task_id))
     artifact = chunk_change(record, "hello")
     end = state_change(artifact.record, COMPLETED)
