@@ -1,5 +1,6 @@
 """Agents in other ASGI servers and applications: their URL, and their lifespan."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.app.cards import MAX_CARDS
+from apcore_a2a_server.modules import bridges
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -164,3 +166,33 @@ async def test_an_error_of_the_mounting_program_stops_the_agent() -> None:
         with pytest.raises(ZeroDivisionError):
             await program()
         assert (await client.get("/health")).json()["status"] == "draining"
+
+
+class Closable(Echo):
+    """A module that records that it was closed, or fails to close."""
+
+    closed = False
+
+    def __init__(self, problem: str = "") -> None:
+        self._problem = problem
+
+    async def close(self) -> None:
+        self.closed = True
+        if self._problem == "raises":
+            raise OSError(self._problem)
+        if self._problem == "hangs":
+            await asyncio.Event().wait()
+
+
+async def test_modules_are_closed_when_the_agent_stops(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridges, "CLOSE_TIMEOUT", 0.01)
+    modules = {problem or "works": Closable(problem) for problem in ("hangs", "raises", "")}
+    app = create_app(registry_of(echo=Echo(), **modules))
+    async with app.router.lifespan_context(app):
+        assert not any(module.closed for module in modules.values())
+    assert all(module.closed for module in modules.values())
+    failures = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert {vars(record)["event"] for record in failures} == {"module_close_failed"}
+    assert sorted(record.getMessage().split()[2] for record in failures) == ["hangs", "raises"]

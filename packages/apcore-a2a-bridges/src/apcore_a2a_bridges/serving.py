@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from apcore import Registry
 
-from .agent import Agent
 from .detection import bridge, find, load_bridge
 from .parts import is_mapping
 
@@ -47,19 +46,7 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
         from apcore_a2a_server import create_app
         from apcore_a2a_server.app.options import Settings
     registry, server_options = _divide_options(agents, options, Settings)
-    app = create_app(registry, **server_options)
-    lifespan = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan_and_close(app: Starlette) -> AsyncGenerator[Any]:
-        async with lifespan(app) as state:
-            try:
-                yield state
-            finally:
-                await close_all(registry)
-
-    app.router.lifespan_context = lifespan_and_close
-    return app
+    return create_app(registry, **server_options)
 
 
 def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
@@ -142,14 +129,6 @@ def module_of(value: Any) -> Any:
     if is_mapping(value):
         return load_bridge(value)
     return None if isinstance(value, type) else find(value)
-
-
-async def close_all(registry: Registry) -> None:
-    """Close all agents of a registry."""
-    for module_id in registry.list():
-        module = registry.get(module_id)
-        if isinstance(module, Agent):
-            await module.close()
 
 
 def _divide_options(

@@ -25,6 +25,7 @@ from apcore_a2a_server.bindings.rest03 import Rest03
 from apcore_a2a_server.bindings.tenant_route import TenantRoute
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
+from apcore_a2a_server.modules.bridges import close_modules
 from apcore_a2a_server.modules.source import executor_of
 from apcore_a2a_server.modules.targets import folder_of
 
@@ -134,6 +135,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
             watch_task.cancel()
             await agent.drain(drain_timeout)
             await agent.close()
+            await close_modules(executor.registry)
             if api_connections is not None:
                 await api_connections.close()
             if isinstance(executor, apcore.Executor) and is_own_executor:

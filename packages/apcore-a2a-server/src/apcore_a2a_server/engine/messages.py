@@ -23,7 +23,7 @@ from apcore_a2a_server.store import SendKey
 
 
 def new_id() -> str:
-    """Return a UUID version 7 (RFC 9562 §5.7) as text: the time in milliseconds, and 74 random bits.
+    """Return a UUID version 7 (RFC 9562 §5.7) as text: the time, and 74 random bits.
 
     Ids of the same time are near each other in the indexes of a database, so that inserts at the
     same time change a few pages of an index, not one page each.

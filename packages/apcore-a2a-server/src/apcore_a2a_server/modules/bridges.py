@@ -3,6 +3,9 @@
 apcore-a2a-bridges is such a package. The server does not need it.
 """
 
+import asyncio
+import inspect
+import logging
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -10,10 +13,13 @@ from typing import Any, cast
 
 import yaml
 from apcore_a2a_core import clean
+from apcore_a2a_core.protocols import Registry
 from apcore_a2a_core.values import is_object
 
 from .importing import FORMATS, TargetError, make_importable
 from .loading import reason_of
+
+logger = logging.getLogger("apcore_a2a.modules")
 
 ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.modules", "module_of"
 """Entry points of functions that make modules from other objects, such as agents of frameworks.
@@ -24,6 +30,7 @@ AGENTS = "agents"
 """The key of a file that describes several agents, by the ids of their skills."""
 MAX_FILE = 1_000_000
 """Maximum size of a file that describes agents, in bytes."""
+CLOSE_TIMEOUT = 5.0  # seconds
 
 
 def module_of(agent: Any) -> Any:
@@ -80,6 +87,31 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
         str(skill_id): module_of_config(config, f"{skill_id} in {path}")
         for skill_id, config in agents.items()
     }
+
+
+async def close_modules(registry: Registry) -> None:
+    """Close the modules that have a coroutine function `close`, such as agents of frameworks.
+
+    A module that fails, or takes longer than `CLOSE_TIMEOUT`, is logged.
+
+    Args:
+        registry: The registry of the modules.
+    """
+    get_module: Any = getattr(registry, "get", None)
+    skill_ids = [] if get_module is None else registry.list()
+    await asyncio.gather(*[_close(skill_id, get_module(skill_id)) for skill_id in skill_ids])
+
+
+async def _close(skill_id: str, module: object) -> None:
+    close = getattr(module, "close", None)
+    if not inspect.iscoroutinefunction(close):
+        return
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await close()
+    except Exception:  # modules may raise anything; the others must be closed too
+        extra = {"event": "module_close_failed"}
+        logger.exception("The module %s could not be closed", clean(skill_id), extra=extra)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
