@@ -71,6 +71,7 @@ def workflow_returning(value: Any, status: int = 200, **headers: str) -> Workflo
         ({"message": "Workflow was started"}, "Workflow was started"),
         ({"output": "Hi", "score": 3}, ["Hi", {"score": 3}]),
         ({"n": 1}, {"n": 1}),
+        ({"type": ["a"], "metadata": {}}, {"type": ["a"], "metadata": {}}),  # looks like an event
         ([{"n": 1}, {"n": 2}], {"result": [{"n": 1}, {"n": 2}]}),
         (7, {"result": 7}),
         ("Hi", "Hi"),

@@ -38,7 +38,7 @@ STILL_RUNNING = 409
 TEXT_KEYS = ("output", TEXT, "response", "message")
 """Members of an answer that may be its text; n8n's AI Agent node uses `output`."""
 QUESTION_KEYS = ("question", *TEXT_KEYS)
-EVENT_TYPES = frozenset({"begin", "item", "end", "error"})
+EVENT_TYPES = ("begin", "item", "end", "error")
 
 
 class N8nError(RuntimeError):
