@@ -97,9 +97,10 @@ async def close_modules(registry: Registry) -> None:
     Args:
         registry: The registry of the modules.
     """
-    get_module: Any = getattr(registry, "get", None)
-    skill_ids = [] if get_module is None else registry.list()
-    await asyncio.gather(*[_close(skill_id, get_module(skill_id)) for skill_id in skill_ids])
+    get_module: Callable[[str], object] | None = getattr(registry, "get", None)
+    if get_module is not None:  # a registry may lack it
+        closing = [_close(skill_id, get_module(skill_id)) for skill_id in registry.list()]
+        await asyncio.gather(*closing)
 
 
 async def _close(skill_id: str, module: object) -> None:

@@ -206,4 +206,6 @@ def create_context(
 def _trace_members(flags: str, state: str) -> Mapping[str, Any]:
     """Return the members of `context.data` in which apcore keeps the flags and state of a trace."""
     parent = TraceParent("00", "1" * 32, "1" * 16, flags, tuple(parse_tracestate(state)))
-    return Context.create(trace_parent=parent).data
+    factory: Any = Context
+    data: dict[str, Any] = factory.create(trace_parent=parent).data
+    return data
