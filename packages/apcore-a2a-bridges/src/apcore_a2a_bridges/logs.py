@@ -1,4 +1,4 @@
-"""Loggers of frameworks: the texts of exceptions may hold secrets, so they stay out of the log."""
+"""Loggers of frameworks: texts of exceptions may hold secrets, so they are logged only at DEBUG."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert a value that an agent yields to a chunk; chunks are returned unchanged.
+    """Turn a value that an agent yields into a chunk; chunks are returned unchanged.
 
     Models and dataclasses become data, bytes become files, and other values ``{"result": …}``.
 

@@ -65,7 +65,7 @@ class Program:
         return self._errors.decode(errors="replace").strip()
 
     def write(self, text: str) -> None:
-        """Write the input, while the output is read, and close it."""
+        """Write the input and close it, while the output is read."""
         self._helpers.append(asyncio.create_task(self._write(text)))
 
     async def read(self) -> bytes:

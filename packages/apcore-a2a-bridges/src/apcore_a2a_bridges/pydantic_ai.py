@@ -145,7 +145,7 @@ class _PausedRun:
 
     Attributes:
         messages: The messages of the run, as JSON of pydantic-ai.
-        waiting: The calls of tools without an answer, each with its id, the tool, its arguments,
+        waiting: The tool calls without an answer, each with its id, the tool, its arguments,
             and whether it needs approval. The pause asks about the first one.
         results: The results of tools, by the id of the call.
         approvals: The yes or no of the user, by the id of the call.

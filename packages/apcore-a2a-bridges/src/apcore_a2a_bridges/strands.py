@@ -60,7 +60,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     if kind not in KINDS:
         return None
     block: Json = {"format": FORMATS.get(subtype, subtype), "source": {"bytes": file.data}}
-    if KINDS[kind] == "document":  # no other characters are allowed in its name
+    if KINDS[kind] == "document":
+        # only these characters are allowed in the name of a document
         block["name"] = re.sub(r"[^\w\s()\[\]-]+", "-", file.name) or "document"
     return {KINDS[kind]: block}
 

@@ -60,7 +60,7 @@ class Turn:
         context: The apcore Context, with the identity of the caller and the cancel token.
         text: The text of the user; `before` may change it.
         answer_field: The input that gets an answer in text; None if the schema of the inputs
-            allows no other members.
+            forbids undeclared members.
 
     Example:
         ```python
