@@ -109,7 +109,7 @@ DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
 
 
 def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
-    """Return whether an httpx client adds anything to requests that may be secret.
+    """Return whether an httpx client adds to requests anything that may be secret.
 
     Cookies with a domain do not count: httpx sends them only there.
     """

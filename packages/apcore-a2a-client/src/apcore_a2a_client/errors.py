@@ -130,11 +130,11 @@ class DestinationRefusedError(A2AError):
 
 
 class TokenUnavailableError(A2AError):
-    """The authorization server gave no access token, so nothing was sent to the agent.
+    """No access token could be obtained for a request to the agent.
 
     Attributes:
         error: The error code of OAuth 2 (RFC 6749 §5.2), such as `invalid_client`; may be empty.
-        status_code: The HTTP status of the authorization server's response; None without one.
+        status_code: The HTTP status of the authorization server's response; may be None.
     """
 
     def __init__(self, message: str, *, error: str = "", status_code: int | None = None) -> None:

@@ -72,8 +72,8 @@ class Operations(WebhookOperations):
     ) -> Steps[Task]:
         """Send a message, and return the task that it started or answered (FR-CLI-003).
 
-        The request stays open until the task is settled. If that may exceed the timeout, send with
-        `blocking=False` and `wait`, or use `call`.
+        The request stays open until the task is settled. If that may exceed the timeout, pass
+        `blocking=False` and then use `wait`, or use `call` instead.
 
         Args:
             message: A str, bytes (a file), a dict (data), a list of these and of `Part`, or a

@@ -216,8 +216,8 @@ class Restarted(TaskStatusUpdateEvent):
     The replica that ran the task was lost, and another one runs it again from the start: discard
     the chunks so far, since they will be repeated. Agents do not send this event; the client adds
     it. It recognizes a restart by the metadata of a status (agents of this project), by an artifact
-    that is gone, or by one of several parts that suddenly has other or fewer parts. The status in
-    this event is the one before the restart.
+    that is gone, or by an artifact of several parts that suddenly has other or fewer parts. The
+    status in this event is the one before the restart.
     """
 
 
