@@ -21,7 +21,7 @@ class ErrorTemplate(NamedTuple):
     code: int
     message: str
     reason: str
-    shown_type: str = ""  # shown instead: a type of the protocol, or one that hides a skill
+    shown_type: str = ""  # shown in place of its own type, to follow the protocol or hide a skill
 
 
 NOT_FOUND, SAFETY_LIMIT = "Skill not found: {}", "Safety limit exceeded"

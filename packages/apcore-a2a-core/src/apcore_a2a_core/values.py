@@ -37,7 +37,8 @@ write an integer grows with the square of its digits, and is 0.1 ms for 4,300.""
 
 LONG_TEXT = 64 * 1024
 """Length in characters up to which a text is short. Integers in a short JSON text are not counted,
-since they take 2 ms at most (see `MAX_DIGIT_COST`); other short texts are checked in under 1 ms."""
+since they take 2 ms at most (see `MAX_DIGIT_COST`). A short text in a value is checked in
+under 1 ms."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
