@@ -183,21 +183,30 @@ def test_endless_headers_are_refused(kind: str, operation: str, line: bytes) -> 
 
 
 @pytest.mark.rotating("kind", "operation")
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
-@pytest.mark.parametrize("operation", ["get_card", "send_message", "stream_message"])
-def test_a_compressed_response_is_not_decompressed(
-    kind: str, operation: str, encoding: str
-) -> None:
-    bomb = gzip.compress(b" " * (8 * MEGABYTE), 1)
-    script = fixed(*reply(bomb, content_encoding=encoding))
+@pytest.mark.parametrize("operation", ["get_card", "send_message"])
+def test_a_compressed_response_is_not_decompressed(kind: str, operation: str) -> None:
+    is_compressed = False
+
+    def script(request: Request) -> Iterable[Step]:
+        document = card(f"http://{request.headers['host']}/")
+        if not request.is_card:
+            document = {"jsonrpc": "2.0", "id": request.json["id"], "result": {"task": task()}}
+        if not is_compressed:
+            return reply(document)
+        return reply(gzip.compress(json.dumps(document).encode()), content_encoding="gzip")
+
     with raw(script if operation == "get_card" else agent(script)) as server:
+        with Client(kind, server.url) as client:
+            client.do(operation, *OPERATIONS.get(operation, ()))
+        is_compressed = True
         error = failure(kind, server.url, operation)
     assert isinstance(error, A2AProtocolError | A2ADiscoveryError)
     assert all(r.headers["accept-encoding"] == "identity" for r in server.requests)
 
 
 def test_a_compressed_stream_raises_an_error(kind: str) -> None:
-    body = gzip.compress(b"data: {}\n\n" * 1000)
+    event = {"jsonrpc": "2.0", "id": 1, "result": {"task": task()}}
+    body = gzip.compress(b"data: " + json.dumps(event).encode() + b"\n\n")
     start = head(content_type="text/event-stream", content_encoding="gzip")
     with raw(agent(fixed(start + body, CLOSE))) as server:
         failure(kind, server.url, "stream_message")
