@@ -213,7 +213,7 @@ def test_modules_without_description_are_skipped_with_one_warning(
     assert [record.getMessage() for record in caplog.records] == [
         "Skipping module no.words: missing description"
     ]
-    assert card.description == "apcore agent with 1 skills"
+    assert card.description == "apcore agent with 1 skill"
 
 
 def test_a_new_descriptor_is_used(build: Build, registry: Registry) -> None:

@@ -148,16 +148,16 @@ async def test_the_agents_identity_comes_from_the_options_or_else_the_config() -
 
     config = Config(name="configured", description="From the config", version="2.0")
     own = {"name": "own", "description": "By option", "version": "3.0"}
-    assert await identity() == ("apcore-agent", "apcore agent with 1 skills", "0.0.0")
+    assert await identity() == ("apcore-agent", "apcore agent with 1 skill", "0.0.0")
     assert await identity(config=config) == ("configured", "From the config", "2.0")
     assert await identity(config=config, **own) == ("own", "By option", "3.0")
     assert (await identity(config=config, description=" \n"))[1] == "From the config"
     assert (await identity(config=Config(description=" "), name="own"))[1] == (
-        "apcore agent with 1 skills"
+        "apcore agent with 1 skill"
     )
     assert await identity(config=Config(), name="own") == (
         "own",
-        "apcore agent with 1 skills",
+        "apcore agent with 1 skill",
         "0.0.0",
     )
 

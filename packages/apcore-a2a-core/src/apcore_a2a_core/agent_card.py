@@ -83,10 +83,11 @@ class AgentCardBuilder:
         visible_ids = filter(visible, module_ids)
         entries = [entry for name in visible_ids if (entry := self._entry(registry, name))]
         fields = {skill.id: details for skill, details in entries}
+        number_of_skills = "1 skill" if len(entries) == 1 else f"{len(entries)} skills"
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
         card = a2a.AgentCard(
             name=name or DEFAULT_NAME,
-            description=description.strip() or f"apcore agent with {len(entries)} skills",
+            description=description.strip() or f"apcore agent with {number_of_skills}",
             version=version or "0.0.0",
             capabilities=capabilities,
             default_input_modes=[TEXT, JSON],
