@@ -305,6 +305,15 @@ async def test_buffered_lines_are_written_by_the_flush_at_exit(
     assert "/last" in stream.getvalue()
 
 
+def test_a_path_cannot_add_fields_to_a_line(
+    handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_only(handler, caplog, monkeypatch)
+    stream: Any = handler.stream
+    log_request("GET", "/x 200 0.1 ms  principal=admin", 404, time.perf_counter())
+    assert ' GET "/x 200 0.1 ms  principal=admin" 404 ' in stream.getvalue()
+
+
 @pytest.mark.anyio
 async def test_a_line_has_the_facts_of_the_time_of_its_response(
     handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

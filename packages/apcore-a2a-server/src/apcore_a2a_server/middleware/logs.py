@@ -164,7 +164,7 @@ class Response(NamedTuple):
     def message(self) -> str:
         """Return the message of the record."""
         operation = f" {self.facts['operation']}" if "operation" in self.facts else ""
-        request_line = f"{clean(self.method, 20)} {clean(self.path, 200)}{operation}"
+        request_line = f"{clean(self.method, 20)} {quoted(clean(self.path, 200))}{clean(operation)}"
         return f"{request_line} {self.status} {self.duration_ms} ms"
 
     def extra(self) -> dict[str, object]:
