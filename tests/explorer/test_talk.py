@@ -156,7 +156,7 @@ def test_a_conversation_can_be_continued_and_reopened(visit: Visit) -> None:
     expect(sent_messages).to_contain_text(["5 km in mi", "7 km"])
     context = page.url.rpartition("/")[2]
     page.get_by_role("link", name="← Conversations").click()
-    page.get_by_role("link", name=context[:8]).click()
+    page.get_by_role("link", name=context[-8:]).click()
     expect(conversation_tasks(page)).to_have_count(2)
     expect(page.get_by_label("Skill")).to_have_value("units.convert")
 

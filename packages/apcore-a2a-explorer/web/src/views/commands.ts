@@ -44,12 +44,12 @@ function skills(query: string): Command[] {
   return matchingSkills.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
 }
 
-/** Known tasks whose ids begin with *text*; if there are none, *text* itself if it may be an id. */
+/** Known tasks whose ids contain *text*; if there are none, *text* itself if it may be an id. */
 function tasks(text: string): [known: Command[], guessed: Command[]] {
   if (text.length < 2 || /\s/.test(text)) return [[], []];
   const tasksOfRuns = [...histories.value.values()].flat().flatMap(({ task, skillId }) => (task ? [[task.id, skillId] as const] : []));
   const waitingTasks = (inbox.value ?? []).map((task) => [task.id, skillOf(task)] as const);
-  const known = new Map([...tasksOfRuns, ...waitingTasks].filter(([id]) => id.startsWith(text)).slice(0, MAX_TASKS));
+  const known = new Map([...tasksOfRuns, ...waitingTasks].filter(([id]) => id.includes(text)).slice(0, MAX_TASKS));
   const command = (id: string, skill?: string): Command => ({
     kind: "Task",
     label: `Open task ${id}`,

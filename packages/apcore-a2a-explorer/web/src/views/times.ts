@@ -38,7 +38,8 @@ export function relativeTime(time: number, now: number): string {
 export const exactTime = (date: Date) =>
   date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-export const shortId = (id: string) => (id.length > 13 ? `${id.slice(0, 8)}…` : id);
+/** The end of a long *id*: ids begin with the time, so those of the same minute begin alike. */
+export const shortId = (id: string) => (id.length > 13 ? `…${id.slice(-8)}` : id);
 
 /** A remaining time of *milliseconds* in words, such as "58 min left". */
 export function remainingTime(milliseconds: number): string {
