@@ -175,11 +175,16 @@ class Closable(Echo):
 
     def __init__(self, problem: str = "") -> None:
         self._problem = problem
+        self.module_id = problem or "works"
 
     async def close(self) -> None:
         self.closed = True
         if self._problem == "raises":
             raise OSError(self._problem)
+        if self._problem == "cancels":
+            raise asyncio.CancelledError
+        if self._problem == "exits":
+            raise SystemExit(7)
         if self._problem == "hangs":
             await asyncio.Event().wait()
 
@@ -188,11 +193,21 @@ async def test_modules_are_closed_when_the_agent_stops(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bridges, "CLOSE_TIMEOUT", 0.01)
-    modules = {problem or "works": Closable(problem) for problem in ("hangs", "raises", "")}
-    app = create_app(registry_of(echo=Echo(), **modules))
+    problems = ["cancels", "exits", "hangs", "raises"]
+    modules = [Closable(problem) for problem in [*problems, ""]]
+    app = create_app(modules)
     async with app.router.lifespan_context(app):
-        assert not any(module.closed for module in modules.values())
-    assert all(module.closed for module in modules.values())
+        assert not any(module.closed for module in modules)
+    assert all(module.closed for module in modules)
     failures = [record for record in caplog.records if record.levelname == "ERROR"]
     assert {vars(record)["event"] for record in failures} == {"module_close_failed"}
-    assert sorted(record.getMessage().split()[2] for record in failures) == ["hangs", "raises"]
+    assert sorted(record.getMessage().split()[2] for record in failures) == problems
+
+
+async def test_the_modules_of_a_registry_stay_open() -> None:
+    module = Closable()
+    for source in (registry_of(echo=module), [registry_of(echo=module)]):
+        app = create_app(source)
+        async with app.router.lifespan_context(app):
+            pass
+    assert not module.closed

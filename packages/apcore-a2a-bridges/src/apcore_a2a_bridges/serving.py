@@ -45,8 +45,8 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
     with _explain_missing_server("to_a2a"):
         from apcore_a2a_server import create_app
         from apcore_a2a_server.app.options import Settings
-    registry, server_options = _divide_options(agents, options, Settings)
-    return create_app(registry, **server_options)
+    modules, server_options = _divide_options(agents, options, Settings)
+    return create_app(modules, **server_options)
 
 
 def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
@@ -77,8 +77,8 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
     with _explain_missing_server("serve_agent"):
         from apcore_a2a_server import serve
         from apcore_a2a_server.app.options import ServeSettings
-    registry, server_options = _divide_options(agents, options, ServeSettings)
-    serve(registry, host=host, port=port, **server_options)
+    modules, server_options = _divide_options(agents, options, ServeSettings)
+    serve(modules, host=host, port=port, **server_options)
 
 
 def build_agent_card(
@@ -133,14 +133,15 @@ def module_of(value: Any) -> Any:
 
 def _divide_options(
     agents: Any, options: dict[str, Any], settings: Any
-) -> tuple[Registry, dict[str, Any]]:
-    """Return the registry of agents, and the options for the server."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the modules of agents by their ids, and the options for the server."""
     names = {setting.name for setting in fields(settings)}
     shared = () if is_mapping(agents) else ABOUT
     bridge_options = {n: v for n, v in options.items() if n not in names or n in shared}
     server_options = {n: v for n, v in options.items() if n in names}
     registry, about = registry_of(agents, bridge_options)
-    return registry, {**about, **server_options}
+    modules = {module_id: registry.get(module_id) for module_id in registry.list()}
+    return modules, {**about, **server_options}
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from apcore_a2a_server.bindings.tenant_route import TenantRoute
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules.bridges import close_modules
-from apcore_a2a_server.modules.source import executor_of
+from apcore_a2a_server.modules.source import executor_of, owns_modules
 from apcore_a2a_server.modules.targets import folder_of
 
 from .agent import Agent, reserved_paths
@@ -135,7 +135,9 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
             watch_task.cancel()
             await agent.drain(drain_timeout)
             await agent.close()
-            await close_modules(executor.registry)
+            if owns_modules(source):
+                registry: Any = executor.registry
+                await close_modules({name: registry.get(name) for name in registry.list()})
             if api_connections is not None:
                 await api_connections.close()
             if isinstance(executor, apcore.Executor) and is_own_executor:

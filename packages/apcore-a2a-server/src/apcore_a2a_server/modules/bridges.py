@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import yaml
 from apcore_a2a_core import clean
-from apcore_a2a_core.protocols import Registry
 from apcore_a2a_core.values import is_object
 
 from .importing import FORMATS, TargetError, make_importable
@@ -89,28 +88,27 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
     }
 
 
-async def close_modules(registry: Registry) -> None:
+async def close_modules(modules: Mapping[str, object]) -> None:
     """Close the modules that have a coroutine function `close`, such as agents of frameworks.
 
     A module that fails, or takes longer than `CLOSE_TIMEOUT`, is logged.
 
     Args:
-        registry: The registry of the modules.
+        modules: The modules by their ids.
     """
-    get_module: Callable[[str], object] | None = getattr(registry, "get", None)
-    if get_module is not None:  # a registry may lack it
-        closing = [_close(skill_id, get_module(skill_id)) for skill_id in registry.list()]
-        await asyncio.gather(*closing)
+    ids = {id(module): skill_id for skill_id, module in modules.items()}  # each module once
+    closing = [_close(skill_id, modules[skill_id]) for skill_id in ids.values()]
+    await asyncio.gather(*closing, return_exceptions=True)
 
 
 async def _close(skill_id: str, module: object) -> None:
-    close = getattr(module, "close", None)
-    if not inspect.iscoroutinefunction(close):
-        return
     try:
-        async with asyncio.timeout(CLOSE_TIMEOUT):
-            await close()
-    except Exception:  # modules may raise anything; the others must be closed too
+        close = getattr(module, "close", None)
+        if inspect.iscoroutinefunction(close):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await close()
+    # modules may raise anything; the others must be closed too
+    except (Exception, asyncio.CancelledError, SystemExit):
         extra = {"event": "module_close_failed"}
         logger.exception("The module %s could not be closed", clean(skill_id), extra=extra)
 

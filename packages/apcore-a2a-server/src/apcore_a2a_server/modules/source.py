@@ -11,7 +11,7 @@ from apcore_a2a_core import Executor, Registry, missing_methods
 from apcore_a2a_server.fields import OptionError
 
 from .steps import DirectExecutor
-from .targets import combine, load
+from .targets import SEQUENCES, combine, has_modules, load
 
 
 def executor_of(
@@ -51,6 +51,19 @@ def executor_of(
         kind = type(source).__name__
         raise TypeError(f"Neither a Registry nor an Executor: {kind} lacks {', '.join(missing)}")
     return _new_executor(source, acl, config), True
+
+
+def owns_modules(source: Any) -> bool:
+    """Return whether the modules of *source* end with the agent that serves it.
+
+    Those of a registry, a client or an executor belong to the program that has passed it.
+
+    >>> owns_modules("./skills"), owns_modules(["./skills", apcore.Registry()])
+    (True, False)
+    """
+    if isinstance(source, SEQUENCES):
+        return all(map(owns_modules, source))
+    return isinstance(source, str | Mapping) or not has_modules(source)
 
 
 def _new_executor(registry: Any, acl: Any, config: Any) -> Executor:

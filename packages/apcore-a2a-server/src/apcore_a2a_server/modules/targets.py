@@ -118,7 +118,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     if isinstance(target, ModuleType):
         return _modules_in(target, target.__name__, target.__name__)
     module = _as_module(target)
-    if module is None and not _has_modules(target):
+    if module is None and not has_modules(target):
         module = bridges.module_of(target)
     return target if module is None else {_id_of(module): module}
 
@@ -478,7 +478,7 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
             raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
         value = getattr(value, name)
     if (
-        _has_modules(value)
+        has_modules(value)
         # the module of a class is created later, by `load`
         or (not validate_module(value) if inspect.isclass(value) else _as_module(value) is not None)
     ):
@@ -490,7 +490,7 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
     return module
 
 
-def _has_modules(value: Any) -> bool:
+def has_modules(value: Any) -> bool:
     """Return whether an object has modules: a client, an Executor, a Registry, or a collection."""
     return (
         isinstance(value, (*SEQUENCES, Mapping))
