@@ -94,7 +94,7 @@ class TcpServer:
         self.connections = 0
         self._faults: list[Exception] = []
         self._open: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
-        self._settled = threading.Event()
+        self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._stopped: asyncio.Event
 
@@ -108,7 +108,7 @@ class TcpServer:
         thread = threading.Thread(target=lambda: asyncio.run(self._serve(sock)))
         thread.start()
         try:
-            assert self._settled.wait(PATIENCE)
+            assert self._started.wait(PATIENCE)
             yield
         finally:
             self._loop.call_soon_threadsafe(self._stopped.set)
@@ -119,7 +119,7 @@ class TcpServer:
     async def _serve(self, sock: socket.socket) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_server(self._connected, sock=sock, limit=2**20)
-        self._settled.set()
+        self._started.set()
         await self._stopped.wait()
         for _ in range(10):
             await asyncio.sleep(0)  # accept pending connections, before asyncio forgets them

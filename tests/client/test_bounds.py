@@ -170,7 +170,7 @@ def test_credentials_are_not_sent_to_the_url_in_a_redirected_card(kind: str) -> 
 
 @kinds
 @pytest.mark.parametrize("id", [".", ".."])
-def test_an_id_does_not_change_the_path_of_a_request(kind: str, id: str) -> None:
+def test_an_id_that_would_change_the_path_of_a_request_is_refused(kind: str, id: str) -> None:
     script = agent(lambda _: reply({}), **card("/", "HTTP+JSON"))
     with raw(script) as server, Client(kind, server.url) as client:
         with pytest.raises(A2AProtocolError):

@@ -377,7 +377,7 @@ def oauth(url: str, **members: Any) -> dict[str, Any]:
 
 
 def oauth_v03(url: str) -> dict[str, Any]:
-    """Return the same members in the JSON of A2A 0.3."""
+    """Return the members of a card of A2A 0.3 that name a token endpoint."""
     flow = {"tokenUrl": url + TOKEN_PATH, "scopes": {"read": "", "write": ""}}
     scheme = {"type": "oauth2", "flows": {"clientCredentials": flow}}
     return {"securitySchemes": {"login": scheme}, "security": [{"login": ["read", "write"]}]}

@@ -66,7 +66,7 @@ class CuttingProxy(TcpServer):
                 await forward_requests
 
     def _new_limit(self) -> int:
-        is_whole = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
+        is_whole = self._random.random() < 0.1  # else cut: most answers exceed TYPICAL_LIMIT
         return 2**20 if is_whole else self._random.randint(1, TYPICAL_LIMIT)
 
 
@@ -157,12 +157,12 @@ def client_of(url: str, kind: str, binding: str, version: str) -> Iterator[Clien
 
 
 @contextmanager
-def client_behind_proxy(agent: str, *wire: str) -> Iterator[tuple[Client, CuttingProxy]]:
+def client_behind_proxy(agent: str, kind: str, *wire: str) -> Iterator[tuple[Client, CuttingProxy]]:
     """Yield a client behind a proxy that breaks connections."""
     port = urlsplit(agent).port
     assert port
-    cutter = CuttingProxy(port, " ".join(wire))
-    with listener() as sock, cutter.running(sock), client_of(cutter.url, *wire) as client:
+    cutter = CuttingProxy(port, " ".join([kind, *wire]))
+    with listener() as sock, cutter.running(sock), client_of(cutter.url, kind, *wire) as client:
         yield client, cutter
 
 
@@ -230,14 +230,14 @@ def test_a_task_is_followed_to_its_end_when_connections_break(
 
 TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
 IDS = TEXTS.filter(lambda text: "\0" not in text)
-COMMENTS = TEXTS.map(": {}".format) | st.sampled_from(
+IGNORED_LINES = TEXTS.map(": {}".format) | st.sampled_from(
     [":", "event: x", "retry: 5", "datax: 1", "x"]
 )
 EVENTS = st.lists(
     st.tuples(
         st.none() | IDS,
         st.lists(TEXTS, min_size=1, max_size=3).filter(any),
-        st.lists(COMMENTS, max_size=2),
+        st.lists(IGNORED_LINES, max_size=2),
     ),
     max_size=4,
 )
@@ -245,10 +245,10 @@ ENDINGS = st.sampled_from(["\n", "\r\n", "\r"])
 LIMIT = 200
 
 
-def lines_of(id: str | None, data: list[str], comments: list[str]) -> list[str]:
+def lines_of(id: str | None, data: list[str], ignored: list[str]) -> list[str]:
     """Return the lines of an event, with the empty line at its end."""
     first = [] if id is None else [f"id: {id}"]
-    return [*first, *comments, *(f"data: {line}" for line in data), *comments, ""]
+    return [*first, *ignored, *(f"data: {line}" for line in data), *ignored, ""]
 
 
 def split_at(data: bytes, cuts: list[int]) -> list[bytes]:

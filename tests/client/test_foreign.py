@@ -36,7 +36,7 @@ COUNT = ["submitted", "working", "artifact", "artifact", "artifact", "completed"
 LONG_RUN = "slow 60"
 """Message whose run outlasts every test."""
 GIVE_UP_TIME = 6
-"""Seconds in which a client with a timeout of 2 s must have given up."""
+"""Seconds within which a client with a timeout of 2 s must have given up."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Agent:
         integers: Whether integers stay integers.
         count: Events of the stream of `count 3`.
         chunks: Chunks of that stream.
-        question: Its question when input is required, or the text of the error in place of one.
+        question: Text in the error when input is required: its question, unless that is not text.
         snapshot: Whether a subscription starts with the task.
     """
 
@@ -226,8 +226,8 @@ async def test_numbers_have_the_types_that_the_agent_sends(case: Case) -> None:
     async with case.client() as client:
         value = await client.call("echo", numbers)
     assert value == numbers
-    kinds = int if case.agent.integers else float
-    assert {type(value["small"]), type(value["large"])} == {kinds}
+    number_type = int if case.agent.integers else float
+    assert {type(value["small"]), type(value["large"])} == {number_type}
 
 
 async def test_a_call_returns_the_value(any_case: Case) -> None:

@@ -190,7 +190,7 @@ def test_headers_of_a_call_are_credentials_unless_they_are_known_to_be_public(
 
 @kinds
 @pytest.mark.parametrize("name", ["get_task", "send_message", "stream_message"])
-def test_the_current_span_of_opentelemetry_goes_with_each_request(kind: str, name: str) -> None:
+def test_the_current_span_of_opentelemetry_goes_with_a_request(kind: str, name: str) -> None:
     trace_id, span_id = TRACE.split("-")[1:3]
     state = trace.TraceState([("a", "1")])
     span = trace.SpanContext(int(trace_id, 16), int(span_id, 16), False, trace.TraceFlags(1), state)

@@ -68,7 +68,7 @@ def _collect_garbage() -> Iterator[None]:
 def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> A2AError:
     """Return the error, one of ours, of an operation that fails.
 
-    It is a timeout only if the caller has set one: by default the tests do not run into it.
+    It is an A2ATimeoutError only if *options* set a timeout below the default of 5 s.
     """
     timeout = options.setdefault("timeout", 5.0)
     with Client(kind, url, **options) as client, pytest.raises(A2AError) as caught:
@@ -163,7 +163,7 @@ def test_an_endless_event_is_refused_at_the_limit(
 
 
 def test_an_event_of_endless_empty_data_lines_is_refused(kind: str) -> None:
-    """They contain no bytes, but each of them takes memory."""
+    """The lines have no data, but each of them takes memory."""
     begin = head(content_type="text/event-stream")
     with raw(agent(lambda _: flood(begin, b"data:\n" * 5000, 16 * MEGABYTE))) as server:
         error = failure(kind, server.url, "stream_message", max_bytes=50_000)
@@ -692,9 +692,7 @@ def test_a_card_redirected_within_the_origin_gets_the_credentials(kind: str, sta
 @pytest.mark.rotating("kind", "operation")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_task"])
-def test_a_message_is_not_redirected_to_another_origin(
-    kind: str, operation: str, status: int
-) -> None:
+def test_a_post_is_not_redirected_to_another_origin(kind: str, operation: str, status: int) -> None:
     with (
         raw(ok) as other,
         raw(agent(fixed(*redirect(f"{other.url}/?hunter2", status)))) as server,
@@ -729,7 +727,7 @@ def test_a_redirected_message_does_not_become_a_get(kind: str, status: int) -> N
 
 
 @pytest.mark.parametrize("location", ["/.well-known/agent-card.json", "", "?again", "/{}"])
-def test_circular_redirects_are_not_followed_forever(kind: str, location: str) -> None:
+def test_a_chain_of_redirects_is_not_followed_forever(kind: str, location: str) -> None:
     numbers = iter(range(1000))
     with raw(lambda _: redirect(location.replace("{}", str(next(numbers))), 307)) as server:
         error = failure(kind, server.url, "get_card", retries=2)
