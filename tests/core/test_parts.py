@@ -166,7 +166,7 @@ def test_text_for_an_object_schema_is_parsed(
     "content",
     ["", "no json", "{", "9" * 5000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"],
 )
-def test_invalid_json_is_refused_with_the_required_message(
+def test_invalid_json_is_refused_with_a_list_of_the_fields(
     content: str, descriptor: Describe
 ) -> None:
     with pytest.raises(PartError) as caught:
@@ -441,7 +441,7 @@ def test_the_wrapped_result_of_a_function_that_returns_text_is_text(
         ({"properties": {"result": {}}}, False),
     ],
 )
-def test_a_result_is_unwrapped_only_if_the_schema_has_another_type_than_object(
+def test_a_result_is_unwrapped_only_if_the_schema_has_a_type_other_than_object(
     schema: Any, unwrapped: bool, descriptor: Describe
 ) -> None:
     [part] = parts_of({"result": [1]}, descriptor(output_schema=schema))

@@ -199,7 +199,7 @@ def task() -> a2a.Task:
 
 def test_a_task_is_written_as_the_sdk_reads_it() -> None:
     result: Any = DIALECT.sent(from_sdk(task()), None)
-    proto = ParseDict(result, a2a_v0_3_pb2.SendMessageResponse())  # no unknown member
+    proto = ParseDict(result, a2a_v0_3_pb2.SendMessageResponse())  # refuses unknown members
 
     assert result["task"]["status"] == {"state": "TASK_STATE_CANCELLED"}
     compat_task = proto_utils.FromProto.task(proto.task)

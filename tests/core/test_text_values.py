@@ -82,7 +82,7 @@ def test_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -> 
         ("x", {"anyOf": [INTEGER, BOOLEAN, NULL]}, "must be a whole number or yes or no"),
     ],
 )
-def test_the_reason_of_a_refusal_says_which_text_is_valid(
+def test_the_reason_for_a_refusal_says_which_text_is_valid(
     text: str, schema: Any, reason: str
 ) -> None:
     with pytest.raises(PartError) as caught:

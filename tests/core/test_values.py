@@ -311,7 +311,7 @@ def test_keys_in_a_path_are_cleaned_and_shortened() -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_integral_floats_from_protobuf_pass_the_strict_validation_of_apcore(
+def test_narrowed_floats_pass_the_strict_validation_of_apcore(
     call: Callable[..., object],
 ) -> None:
     order = to_json({"items": [{"name": "a", "count": 3}]})
