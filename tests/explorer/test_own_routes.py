@@ -1,4 +1,4 @@
-"""Operate an agent by its own routes: figures, traces, deliveries; and agents without these."""
+"""Views made from the agent's own routes: figures, traces, webhooks; and agents without them."""
 
 import json
 import re

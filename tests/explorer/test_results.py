@@ -171,7 +171,7 @@ def test_the_path_and_the_value_of_a_member_are_copied(open_visit: OpenVisit, ag
     wait_until(lambda: visit.page.evaluate(clipboard) == "Ada")
 
 
-def test_the_words_of_a_stream_are_joined_to_a_text(visit: Visit, scripted: ScriptedModule) -> None:
+def test_words_of_a_stream_are_joined_into_a_text(visit: Visit, scripted: ScriptedModule) -> None:
     page = visit.go("skills/scripted")
     press_run(page)
     stream = scripted.next_stream()

@@ -72,7 +72,7 @@ def agent() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def large_tasks(agent: str) -> dict[str, str]:
-    """Return the ids of tasks with thousands of events, and with megabytes."""
+    """Return the ids of tasks with thousands of events or a large result, by skill."""
     with closing(OtherClient(agent, key_of("ada"))) as ada:
         tasks = {name: ada.send({"data": {}}, name)["id"] for name in MODULES if name != "flood"}
         stream(agent, "flood")
@@ -131,7 +131,7 @@ def test_hundreds_of_skills_are_searched(open_visit: OpenVisit, agent: str, call
     check_responsive(page)
 
 
-def test_the_figures_of_many_skills_are_bounded(open_visit: OpenVisit, agent: str) -> None:
+def test_views_of_figures_stay_small_with_many_skills(open_visit: OpenVisit, agent: str) -> None:
     page = sign_in(open_visit(agent), "grace")
     record_frames(page)
     go(page, "performance")
