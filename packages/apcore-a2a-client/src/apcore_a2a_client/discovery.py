@@ -95,7 +95,7 @@ class Discovery:
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
             CardRefusedError: `verify_card` refused the card.
-            A2ATimeoutError: Another call did not fetch the card before *deadline*.
+            A2ATimeoutError: The card did not arrive before *deadline*.
         """
         if self.last_card and monotonic() < self._fresh_until and not refresh:
             return self.last_card  # even while another call refreshes it
@@ -202,8 +202,8 @@ class Discovery:
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
-            A2ADiscoveryError: There is no usable card, or no supported interface. Those over http
-                are not supported if the card was fetched over https.
+            A2ADiscoveryError: There is no usable card, or no supported interface. Interfaces over
+                http are not supported if the card was fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at other origins, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed.
