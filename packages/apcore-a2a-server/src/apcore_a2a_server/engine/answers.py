@@ -22,7 +22,7 @@ from .messages import split_parts
 from .pauses import Pause
 
 ANSWER = "answer"
-"""The input that an answer in text becomes if the question names none."""
+"""The input that an answer in text becomes if no other is known."""
 MAX_REASON = 500
 """Maximum length of the reason why an answer does not fit, in characters."""
 
@@ -54,7 +54,7 @@ class TextInput(NamedTuple):
     name: str
     schema: Any
     root: Mapping[str, Any]
-    """The schema that references in `schema` point into."""
+    """The schema into which the references in `schema` point."""
 
 
 def read_answer(
@@ -99,12 +99,12 @@ def _data_answer(
     pause: Pause, parts: Sequence[Part], skill: Skill, converter: PartConverter
 ) -> Answer:
     """Return the answer in the parts that are not text."""
-    texts = [to_builtins(part) for part in parts if part.text is not UNSET]
+    text_parts = [to_builtins(part) for part in parts if part.text is not UNSET]
     non_text_parts = [part for part in parts if part.text is UNSET]
     new_inputs, other_parts = split_parts(converter, non_text_parts, skill)
     if problem := _violation(pause, skill, new_inputs):
         raise InvalidParamsError(problem)
-    return Answer(skill, {**pause.inputs, **new_inputs}, [*texts, *other_parts])
+    return Answer(skill, {**pause.inputs, **new_inputs}, [*text_parts, *other_parts])
 
 
 def _violation(pause: Pause, skill: Skill, new_inputs: Mapping[str, Any]) -> str:
@@ -226,7 +226,7 @@ def choose_skill(
 
 
 def original_parts(pause: Pause) -> list[Part]:
-    """Return the parts of the message that named no skill."""
+    """Return the parts of the original message, which named no skill."""
     return [convert(part, Part) for part in pause.inputs["parts"]]
 
 

@@ -111,7 +111,7 @@ def storage_of(uri: str) -> Any:
 
 
 class RateLimit:
-    """ASGI middleware that answers 429 to clients, as `client_of` names them, above a rate.
+    """ASGI middleware that limits the request rate of each client, as `client_of` names it.
 
     Args:
         app: The wrapped application.

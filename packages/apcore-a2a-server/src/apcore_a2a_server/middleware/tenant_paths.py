@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .errors import TENANT, path_of
 
 AGENT_ROOT = "apcore_a2a.root_path"
-"""Key of the path at which the agent is mounted, in the scope of a tenant."""
+"""Key in the scope of a tenant, for the path at which the agent is mounted."""
 
 
 class TenantPaths:
@@ -44,10 +44,10 @@ class TenantPaths:
             return scope
         # a proxy may have removed the root path: then the prefix is empty
         prefix = scope["path"].removesuffix(path)
-        inner_path = scope["path"] if separator else scope["path"] + "/"
+        full_path = scope["path"] if separator else scope["path"] + "/"
         root_path = scope.get("root_path", "")
         members = {TENANT: name, AGENT_ROOT: root_path, "root_path": f"{prefix}/{name}"}
-        return {**scope, **members, "path": inner_path}
+        return {**scope, **members, "path": full_path}
 
 
 def agent_root_path(scope: Scope) -> str:
