@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
 """Names of this machine: an agent that listens on all interfaces may use any of them."""
 CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
-"""The paths of the card in A2A 1.0 and 0.3, and in earlier versions."""
+"""The path of the card since A2A 0.3, and the one before."""
 MISSING_STATUSES = (404, 405, 410)
 CONNECT_TIMEOUT = 10.0  # seconds; a response may take any time
 CARD_TIMEOUT = 30.0  # seconds
@@ -316,7 +316,7 @@ def explain(agent: httpx.URL, error: Exception) -> str:
 
 
 def tls_error_in(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the error about TLS that an error is or was caused by, if there is one."""
+    """Return the TLS error among *error* and its causes, if there is one."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error
