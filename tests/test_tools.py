@@ -292,7 +292,7 @@ def test_chaos_prints_its_measurements(capsys: pytest.CaptureFixture[str]) -> No
     assert first == "harmless; --seed 1"
     assert outcome == "harmless   nothing lost in 0 s"
     assert measured.split() == ["a", "round", "3", "0.10", "s", "0.20", "s", "1.00", "s"]
-    assert heading.split()[:3] == ["scenario", "measured", "times"]
+    assert heading.split()[:3] == ["scenario", "measured", "count"]
 
 
 def test_chaos_continues_after_a_failure_and_exits_with_1(
