@@ -139,7 +139,7 @@ def test_a_caller_sees_nothing_of_the_tasks_of_others(
 def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisit) -> None:
     with guarded_shop() as (url, receiver), closing(OtherClient(url, key_of("ada"))) as ada:
         hook = {"url": receiver.url, "id": "hook"}
-        origin = receiver.url.removesuffix("/hook")  # operators see no more of others' webhooks
+        origin = receiver.url.removesuffix("/hook")  # all that operators see of others' URLs
         options = {"configuration": {"taskPushNotificationConfig": hook}}
         message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {"month": 3}}]}
         skill = {"skillId": "reports.monthly"}

@@ -131,8 +131,8 @@ def test_flags_win_over_variables_and_variables_over_the_file(
     for option in OPTIONS.values():
         if option.name == "config":
             continue
-        flag, variable, file_value = (option.choices * 2 or values[option.kind])[:3]
-        flags = [option.flag] if option.kind is SWITCH else [option.flag, flag]
+        flag_value, variable_value, file_value = (option.choices * 2 or values[option.kind])[:3]
+        flags = [option.flag] if option.kind is SWITCH else [option.flag, flag_value]
         key = option.name if mode == "strict" else option.name.replace("_", "-")
         is_number = option.kind in (KINDS[int], KINDS[float])
         config = [
@@ -142,10 +142,10 @@ def test_flags_win_over_variables_and_variables_over_the_file(
 
         assert read(*config) == {option.name: option.read(file_value)}
         with monkeypatch.context() as patch:
-            patch.setenv(option.variable, variable)
-            assert read(*config) == {option.name: option.read(variable)}
-            assert read(*config, *flags) == {option.name: option.read(flag)}
-        assert read(*flags) == {option.name: option.read(flag)}
+            patch.setenv(option.variable, variable_value)
+            assert read(*config) == {option.name: option.read(variable_value)}
+            assert read(*config, *flags) == {option.name: option.read(flag_value)}
+        assert read(*flags) == {option.name: option.read(flag_value)}
 
 
 @pytest.mark.parametrize("mode", OTHER_SECTIONS)
@@ -408,7 +408,7 @@ def test_only_some_of_many_files_that_cannot_be_loaded_are_named(
 def test_a_variable_that_is_not_an_option_causes_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {
+    variables = {
         "PROT": "1",
         "STOR": "a",
         "XYZZY": "secret",
@@ -417,9 +417,9 @@ def test_a_variable_that_is_not_an_option_causes_a_warning(
         "CLIENT_SECRET": "a",
         "NAME": "a",
     }
-    options |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}
+    variables |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}
     services = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT_HTTP": "1", "PORT_8000_TCP_ADDR": "a"}
-    for name, value in {**options, **services}.items():
+    for name, value in {**variables, **services}.items():
         monkeypatch.setenv(f"APCORE_A2A_{name}", value)
 
     for command in (["serve", "--extensions-dir", "nope"], ["store", "check", "--store", "nope"]):

@@ -485,7 +485,7 @@ def test_the_store_and_its_limits_are_read_from_the_same_sources_as_by_serve(
 UNUSABLE_ADDRESSES: dict[str, tuple[list[str], str]] = {
     "no store": ([], "--store URL or APCORE_A2A_STORE"),
     "memory": (["--store", "memory"], "Tasks in memory can't be maintained"),
-    "no address": (["--store", "agent.db"], "The store must be"),
+    "not an address": (["--store", "agent.db"], "The store must be"),
     "an unknown option": (["--stroe", "sqlite:///agent.db"], "--store"),
 }
 

@@ -83,9 +83,9 @@ def test_notifications_are_signed_with_each_secret() -> None:
     forged = {**deliveries[0].headers, "webhook-id": deliveries[1].id}
     with pytest.raises(WebhookVerificationError):
         verify(replace(deliveries[0], headers=forged), receiver.url)
-    other_receiver = receiver.url.replace("127.0.0.1", "hooks.example.com")
+    other_url = receiver.url.replace("127.0.0.1", "hooks.example.com")
     with pytest.raises(WebhookVerificationError):
-        verify(deliveries[0], other_receiver)
+        verify(deliveries[0], other_url)
 
 
 def test_without_a_secret_notifications_are_not_signed() -> None:
@@ -178,7 +178,7 @@ def test_an_attempt_without_an_answer_times_out() -> None:
     answer = script(Reply(silent=True))
     with receiving(answer) as receiver, agent(retries=QUICK, timeout=0.5) as caller:
         caller.send(url=receiver.url)
-        first, second, *_ = receiver.wait(4, seconds=9)  # the default timeout is ten seconds
+        first, second, *_ = receiver.wait(4, seconds=9)  # attempts have ten seconds by default
         assert second.at - first.at >= 0.5
         assert first_states(receiver.deliveries) == ALL_STATES
 

@@ -147,7 +147,7 @@ def webhooks(site: Site) -> None:
                 wrong = replaced(HOOK, path, value)
                 hook = wrong if agent.modern else {"pushNotificationConfig": wrong}
                 agent.ask("send", {**params, "configuration": {name: wrong}})
-                if path == ("url",):  # other fields may be valid, and are shown to their owner
+                if path == ("url",):  # values of other fields may be valid and shown to the owner
                     agent.ask("push set", {"taskId": task, **hook})
 
 
@@ -341,7 +341,7 @@ VISIBLE_ERRORS = {
     "a2a's InvalidParamsError": OUTSIDE_PIPELINE,  # apcore wraps it within a call
     "a2a's LimitError": OUTSIDE_PIPELINE,
 }
-"""Errors whose messages callers may see (without paths and stacks), and their cases' prefixes."""
+"""Errors whose messages callers may see (without paths and stacks), with prefixes of case names."""
 
 CASES_WITH_ADVICE = {
     f"{prefix} {name}" for name, prefixes in VISIBLE_ERRORS.items() for prefix in prefixes
