@@ -194,7 +194,8 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
-        If `protocol` is given and no interface is supported, this is JSON-RPC at the base URL.
+        If `protocol` is given, JSON-RPC at the base URL is assumed when no interface is supported, and
+        also when there is no usable card, unless `verify_card` is given.
 
         An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
         in the card if no other one is known. *headers* belong to the request to send: the card,
@@ -202,8 +203,8 @@ class Discovery:
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
-            A2ADiscoveryError: There is no usable card, or no supported interface. Interfaces over
-                http are not supported if the card was fetched over https.
+            A2ADiscoveryError: There is no usable card or supported interface, and JSON-RPC is not
+                assumed. Interfaces over http are not supported if the card was fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at other origins, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed.
