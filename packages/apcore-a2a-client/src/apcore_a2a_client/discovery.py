@@ -194,8 +194,8 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
-        If `protocol` is given, JSON-RPC at the base URL is assumed when no interface is supported, and
-        also when there is no usable card, unless `verify_card` is given.
+        If `protocol` is given, JSON-RPC at the base URL is assumed when no interface is supported,
+        and also when there is no usable card, unless `verify_card` is given.
 
         An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
         in the card if no other one is known. *headers* belong to the request to send: the card,
