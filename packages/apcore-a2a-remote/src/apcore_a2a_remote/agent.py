@@ -248,7 +248,7 @@ class RemoteAgent(Connection):
         return {} if self.receiver is None else {self.receiver.path: self.receiver}
 
     def public_keys(self) -> Sequence[Mapping[str, Any]]:
-        """Return the public keys of tokens that `forward` mints, which our server publishes."""
+        """Return the keys that verify tokens minted by `forward`; our server publishes them."""
         declared: Any = getattr(self._forward, "public_keys", tuple[Mapping[str, Any]])
         keys: Sequence[Mapping[str, Any]] = declared()
         return keys

@@ -395,7 +395,7 @@ class Call:
             self._skill.remote_id,
         ):
             return None
-        # an answer is added to the inputs of the skill that the caller's message called
+        # the inputs of the outermost call are not compared: the answer was added to them
         if not self._is_outermost and pending.inputs != digest_of(self._inputs):
             return None
         answered_ids = self._context.data.setdefault("ext.a2a.remote_answered", [])

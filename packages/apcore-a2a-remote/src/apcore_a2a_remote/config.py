@@ -79,7 +79,7 @@ def _parse_entry(entry: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of an entry.
 
     Raises:
-        ValueError: It lacks a key, or has unknown keys or values of other types.
+        ValueError: It lacks a key, or has an unknown key or a value of the wrong type.
     """
     if isinstance(entry, str):
         name, separator, url = entry.partition("=")
@@ -99,7 +99,7 @@ def _check_members(
     """Return the members of *entry* that have a value.
 
     Raises:
-        ValueError: A key is unknown, or a value has another type.
+        ValueError: A key is unknown, or a value has the wrong type.
     """
     members = {str(key): value for key, value in entry.items() if value is not None}
     for key, value in members.items():

@@ -190,7 +190,7 @@ class Connection:
         """Verify a card, or log that it is not trusted; return its signed members, if known.
 
         Raises:
-            Exception: It is not trusted, and must be.
+            Exception: It is not trusted, and `trust` is not `"warn"`.
         """
         assert self._verify is not None
         try:

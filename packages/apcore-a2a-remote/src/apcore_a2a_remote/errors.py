@@ -101,7 +101,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
         return ModuleNotFoundError(module_id)
     is_denied = isinstance(error, A2AAuthError) and error.status_code == FORBIDDEN
     # agents of this project refuse a forbidden call with TaskNotFoundError; a new task has no id
-    # yet, so that it can't be missing
+    # yet, so it can't be missing
     if is_denied or (is_new and isinstance(error, TaskNotFoundError)):
         return ACLDeniedError(None, module_id)
     if isinstance(error, A2ATimeoutError):

@@ -17,9 +17,9 @@ MAX_ATTRIBUTE = 256
 
 @contextmanager
 def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
-    """Record a span of the block, and yield the headers that continue it, if there is one.
+    """Record a span of the block if a span is active, and yield the headers that continue it.
 
-    It does not become the current span, since the block may be part of a generator.
+    The new span does not become the current one, since the block may be part of a generator.
     """
     opentelemetry: Any = sys.modules.get("opentelemetry.trace")
     if opentelemetry is None or not _is_valid(opentelemetry.get_current_span()):
