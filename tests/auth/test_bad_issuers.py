@@ -291,7 +291,7 @@ async def test_an_issuer_with_tls_may_not_publish_its_keys_over_plain_http(
     ) in caplog.text
 
 
-async def test_the_scheme_of_an_issuer_is_case_insensitive(
+async def test_an_issuer_with_https_in_capitals_may_not_publish_its_keys_over_plain_http(
     trusted_issuer: Issuer, issuer: Issuer
 ) -> None:
     url = trusted_issuer.url.replace("https", "HTTPS")

@@ -175,7 +175,7 @@ def test_a_file_that_becomes_readable_without_a_change_is_read(
         raise PermissionError(13, "Permission denied")
 
     replace_file(path, key_file_of(NEW))
-    os.utime(path, (time.time() - 3600,) * 2)  # old enough to be unchanged if the time is the same
+    os.utime(path, (time.time() - 3600,) * 2)  # old enough that an equal state counts as unchanged
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", refuse)  # root may read any file, whatever its mode
         assert accepts(keys, OLD)

@@ -93,7 +93,7 @@ def test_a_token_without_the_claim_for_the_id_is_refused() -> None:
 @pytest.mark.parametrize(
     "headers", [{}, {"authorization": ""}, {"authorization": "Basic dTpw"}, {"x-api-key": "k"}]
 )
-def test_a_request_without_a_token_is_not_refused_for_a_reason(headers: dict[str, str]) -> None:
+def test_a_request_without_a_token_has_no_identity(headers: dict[str, str]) -> None:
     assert authenticate(JWTAuthenticator(RSA.pem), headers) is None
 
 
