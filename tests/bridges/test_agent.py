@@ -322,7 +322,7 @@ async def test_approval_and_time_limit_are_options() -> None:
         AnsweringAgent(talk, timeout=0)
 
 
-async def test_a_typed_agent_refuses_other_types_before_a_task_exists() -> None:
+async def test_a_typed_agent_refuses_inputs_of_other_types() -> None:
     calls: list[Any] = []
 
     class Order(BaseModel):

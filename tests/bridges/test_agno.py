@@ -302,7 +302,7 @@ async def test_files_made_by_tools_are_sent_and_calls_of_tools_are_reported() ->
 
 
 @pytest.mark.parametrize("db", [None, InMemoryDb()])
-async def test_a_team_pauses_for_its_member_and_then_answers_itself(db: Any) -> None:
+async def test_a_team_pauses_for_its_member_and_then_gives_its_own_answer(db: Any) -> None:
     async def delegate(messages: Any) -> AsyncIterator[Any]:
         results = [str(m.content) for m in messages if m.role == "tool"]
         if results:

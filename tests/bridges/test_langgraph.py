@@ -302,7 +302,7 @@ async def test_the_users_answer_is_the_result_of_a_tool_call(mode: str) -> None:
     assert "Done: it was wiped by hand" in task.value
 
 
-async def test_a_decision_other_than_yes_or_no_is_answered_by_data() -> None:
+async def test_a_decision_other_than_yes_or_no_is_given_as_data() -> None:
     wiped.clear()
     agent = careful_agent("batched", {"allowed_decisions": ["edit", "reject"]})
     edit = {"type": "edit", "edited_action": {"name": "wipe", "args": {"disk": "sdb"}}}

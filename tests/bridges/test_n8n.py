@@ -181,7 +181,7 @@ class WaitingWorkflow:
         self.hooks = Hooks(book=self._ask_day, w1=self._ask_time, w2=self._finish)
 
     def _question(self, name: str, **members: Any) -> Response:
-        # n8n builds the URL from its public address, which may be another one
+        # n8n builds the URL from its public address, which may differ from the configured one
         question = {"resumeUrl": f"https://n8n.example.com/webhook-waiting/{name}?s=1", **members}
         if self._streams:
             lines = event("item", content="Well. "), event("item", content=json_text(question))
@@ -273,7 +273,7 @@ async def test_an_unreachable_server_fails_the_task() -> None:
     assert str(port) not in str(task.status.message)
 
 
-async def test_a_lost_connection_is_not_tried_again() -> None:
+async def test_a_request_is_not_repeated_after_a_lost_connection() -> None:
     calls = 0
 
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -200,7 +200,7 @@ async def test_dependencies_come_from_the_turn() -> None:
     assert received == [task.context_id]
 
 
-async def test_an_input_of_the_wrong_type_creates_no_task() -> None:
+async def test_an_input_of_the_wrong_type_is_refused() -> None:
     script = Script()
     agent = Agent(model_of(script), name="typed")
     async with serving_agent(agent, input_key="city") as url, client_of(url) as client:
