@@ -120,7 +120,7 @@ class ServedAgent:
     request_log: RequestLog
 
     def base_url(self, dialect: str) -> str:
-        """Return a base URL whose card lists only one binding, without streaming if POLLED."""
+        """Return a base URL whose card lists only one binding; with POLLED, without streaming."""
         return f"{self.url}/{quote(dialect)}"
 
     async def card(self, request: Request) -> JSONResponse:
