@@ -1,7 +1,7 @@
 """Canonical forms of Agent Cards, which their signatures cover (A2A 1.0 §8.4.1).
 
 There are two. The specification leaves out fields that have their default value, unless they are
-REQUIRED, but no values inside a `Struct` such as the `params` of an extension, which has no fields.
+REQUIRED or `optional`. It keeps all values inside a `Struct`, such as the `params` of an extension.
 The SDK (`a2a.utils.signing`) leaves out null, "", {} and [] everywhere.
 """
 
@@ -33,10 +33,10 @@ class CanonicalForm(NamedTuple):
 
 
 def canonical_forms(card: Json) -> list[CanonicalForm]:
-    """Return the forms of *card*: the specification's, and the SDK's if that is another.
+    """Return the forms of *card*: the specification's, and the SDK's if it differs.
 
     Both cover only members of A2A 1.0, without `signatures`. The first covers all of these. The
-    second is the same whatever empty values are added to a card, so it covers none of them.
+    second is the same whatever empty values are added to a card, so it covers no empty values.
 
     Raises:
         ValueError: This is not the JSON of a card of A2A 1.0.

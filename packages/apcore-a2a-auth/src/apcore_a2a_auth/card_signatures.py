@@ -2,7 +2,7 @@
 
 A signature covers a canonical form of the card: that of the specification or that of the SDK, which
 `canonical_cards` explains. Members of other versions are in neither. The server signs both, because
-verifiers know only one of them, and one valid signature is enough for either.
+some verifiers know only one of them, and one valid signature is enough.
 """
 
 import asyncio
@@ -166,8 +166,8 @@ class CardVerifier:
     def check(self, card: Json) -> Json:
         """Return the signed members of *card*, the JSON of a card.
 
-        If only signatures of the SDK's form are valid, null, "", {} and [] are left out wherever
-        they are, as they are in that form: without the key, anyone could have added them.
+        If only signatures of the SDK's form are valid, null, "", {} and [] are left out at any
+        depth: that form does not cover them, so anyone could have added them.
 
         Raises:
             CardSignatureError: The card has no signature, or none that is valid.

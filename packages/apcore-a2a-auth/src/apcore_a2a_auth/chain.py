@@ -54,7 +54,8 @@ class ChainAuthenticator:
 
         Raises:
             TokenRefusedError: A token was refused, and no authenticator accepts the caller. If
-                several were refused, the error is that of the token that passed most checks.
+                several authenticators refused it, the reason is the last of theirs in
+                `RefusalReason`.
             Exception: An authenticator raised it, and no other accepts the caller.
         """
         result = await self.namespaced_identity(headers)

@@ -184,7 +184,7 @@ class JWTAuthenticator:
         return identity
 
     async def _verified_claims(self, token: str) -> Mapping[str, Any]:
-        """Return the claims of a token after verifying its signature, then the claims."""
+        """Verify the signature of a token and then its claims, and return the claims."""
         if len(token) > MAX_TOKEN:
             raise jwt.DecodeError
         key = await self._find_key(token)
