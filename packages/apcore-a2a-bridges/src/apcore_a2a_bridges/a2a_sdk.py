@@ -53,7 +53,7 @@ INTERRUPTED = {
     TaskState.TASK_STATE_INPUT_REQUIRED: "More input is required",
     TaskState.TASK_STATE_AUTH_REQUIRED: "Authentication is required",
 }
-"""States in which an executor waits for a message, and the question to ask if it has none."""
+"""States in which an executor waits for the user, and the question if the status has no text."""
 
 
 class AgentFailedError(ModuleError):

@@ -73,18 +73,18 @@ class Agent:
         version: The version of the agent.
         tags: The tags of its skill.
         examples: Example messages, for its Agent Card.
-        input_mapper: Function of the inputs and the turn that returns the framework's input.
+        input_mapper: Function of the inputs and the turn; it returns the framework's input.
         input_key: The input that gets the text of the message.
         output_key: The member of the framework's output that is its text.
         before: Function of the turn, called first; it may change the turn, or raise to refuse it.
         on_event: Function of the turn, the framework's event and the chunk that it has become; it
             returns the chunk to send instead, or None to send none. If it raises, the task fails.
-        after: Function of the turn, the output and the error; one of them is None. A question
-            of `Turn.ask` counts as an error. It is not called after a cancellation.
-        part_in: Function of a part of the message (JSON of A2A 1.0) and the turn that returns it
-            for the framework; None drops it.
-        part_out: Function of a framework's event and the turn that returns a chunk or a
-            list of chunks; None drops it.
+        after: Function of the turn, the output and the error; the output or the error is None. A
+            question of `Turn.ask` counts as an error. It is not called after a cancellation.
+        part_in: Function of a part of the message (JSON of A2A 1.0) and the turn; it returns the
+            part for the framework, or None to drop it.
+        part_out: Function of a framework's event and the turn; it returns a chunk, a list of
+            chunks, or None to drop the event.
         approval: Whether each call needs the user's approval.
         timeout: Time limit of a turn, in seconds.
         annotations: The behavior of the module; set `idempotent` if a turn may be repeated after

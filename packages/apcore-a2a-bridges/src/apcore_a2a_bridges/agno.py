@@ -39,7 +39,7 @@ class AgnoError(RuntimeError):
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """Convert a part of a message to text, or to an image, audio, video or file of Agno.
 
-    Data becomes JSON text, and links stay links: Agno would load them itself.
+    Data becomes JSON text. A link becomes text too: Agno would load a file from its URL itself.
 
     >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
     ('Hello', '{"n": 1}')

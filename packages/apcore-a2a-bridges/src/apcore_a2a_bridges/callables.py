@@ -228,9 +228,9 @@ def _find_text_parameter(
     parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
 ) -> inspect.Parameter | None:
     """Return the parameter that takes the user's text; None if the inputs are typed."""
-    required = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if len(required) == 1 and hints.get(required[0].name, inspect.Parameter.empty) in TEXT_TYPES:
-        return required[0]
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(named) == 1 and hints.get(named[0].name, inspect.Parameter.empty) in TEXT_TYPES:
+        return named[0]
     return None
 
 

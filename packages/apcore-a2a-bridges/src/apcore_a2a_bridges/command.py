@@ -171,7 +171,7 @@ class CommandAgent(Agent):
         return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text
 
     def take_value(self, value: Any, turn: Turn) -> Any:
-        """Return a value of the output for `part_out`; subclasses also remember its session."""
+        """Return a value of the output for `part_out`; subclasses may remember a session."""
         if is_object(value) and self.output_key in value:
             data = {name: member for name, member in value.items() if name != self.output_key}
             return {**data, parts.TEXT: str(value[self.output_key])}
@@ -263,7 +263,7 @@ class OpenClawAgent(CommandAgent):
 
     Args:
         command: The command.
-        agent_id: The agent of its configuration.
+        agent_id: Id of an agent in OpenClaw's configuration.
         thinking: The level of thinking; models that can't think refuse every level.
         options: Options of `CommandAgent` and `Agent`.
     """

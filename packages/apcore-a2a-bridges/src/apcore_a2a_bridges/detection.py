@@ -67,7 +67,7 @@ def bridge(agent: Any, **options: Any) -> Any:
         options: Options of `Agent`, and those of the framework's bridge.
 
     Raises:
-        TypeError: No bridge fits the type of the agent, or it has no such option.
+        TypeError: No bridge fits the type of the agent, or the bridge has no such option.
 
     Example:
         ```python
@@ -86,7 +86,7 @@ def bridge(agent: Any, **options: Any) -> Any:
     if module is None:
         raise TypeError(
             f"No bridge fits {full_name(agent.__class__)}: write a subclass of Agent with the "
-            "method run, or name one with register_bridge"
+            "method run, or add a bridge with register_bridge"
         )
     return module
 

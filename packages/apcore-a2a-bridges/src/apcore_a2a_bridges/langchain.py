@@ -173,9 +173,9 @@ class LangChainAgent(Agent):
         self._histories = [] if has_memory else [name for name in HISTORY if name in fields]
         self._has_messages = MESSAGES in fields
         names = [name for name in fields if name not in (*HISTORY, MESSAGES)]
-        self._is_typed = bool(names) or self._has_messages
+        self._takes_mapping = bool(names) or self._has_messages
         if options.get("input_key"):
-            self._is_typed = True
+            self._takes_mapping = True
         elif len(names) == 1 and fields[names[0]].get("type") in ("string", None):
             (self.input_key,) = names
             self.input_schema = text_model(self.input_key)
@@ -213,7 +213,7 @@ class LangChainAgent(Agent):
             return await self.mapped_input(turn)
         if self._takes_messages:
             return [*past_messages(turn), await new_message(self, turn)]
-        if not self._is_typed:
+        if not self._takes_mapping:
             return turn.text
         all_inputs = turn.inputs if not self.takes_text else {self.input_key: turn.text}
         inputs = {name: value for name, value in all_inputs.items() if name != ANSWER}
