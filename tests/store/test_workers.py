@@ -85,6 +85,7 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
         assert get_json(agent, "/metrics")["completed_tasks"] == 10
         skills = get_json(agent, "/apcore/skills")
         assert skills["scope"] == "workers"
+        assert [skill["id"] for skill in skills["skills"]] == ["echo"]
         (skill,) = skills["skills"]
         assert (skill["runs"], sum(skill["perMinute"]), len(skill["slowest"])) == (10, 10, 5)
         assert {run["taskId"] for run in skill["slowest"]} < {*ids}
