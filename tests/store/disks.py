@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
@@ -43,16 +43,17 @@ def read_only(folder: Path) -> Iterator[None]:
     """
     mode = folder.stat().st_mode
     folder.chmod(0o555)
-    is_mounted = os.access(folder, os.W_OK)
-    try:
-        if is_mounted:
+    with ExitStack() as stack:
+        stack.callback(folder.chmod, mode)
+        if os.access(folder, os.W_OK):  # root may write whatever the mode is
             _mount("--bind", folder, folder)
+            stack.callback(_unmount, folder)
             _mount("-o", "remount,bind,ro", folder)
         yield
-    finally:
-        if is_mounted:
-            subprocess.run(["umount", "--lazy", folder], check=True)
-        folder.chmod(mode)
+
+
+def _unmount(folder: Path) -> None:
+    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def _mount(*arguments: str | Path) -> None:
