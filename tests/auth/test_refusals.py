@@ -18,10 +18,10 @@ from .tokens import (
     P256,
     RSA,
     UNPUBLISHED,
-    authenticate,
     bearer_headers,
     claims,
     refusal_reason,
+    run_authenticator,
     signed,
     token,
     with_hmac,
@@ -94,7 +94,7 @@ def test_a_token_without_the_claim_for_the_id_is_refused() -> None:
     "headers", [{}, {"authorization": ""}, {"authorization": "Basic dTpw"}, {"x-api-key": "k"}]
 )
 def test_a_request_without_a_token_has_no_identity(headers: dict[str, str]) -> None:
-    assert authenticate(JWTAuthenticator(RSA.pem), headers) is None
+    assert run_authenticator(JWTAuthenticator(RSA.pem), headers) is None  # raises no refusal
 
 
 @pytest.mark.parametrize("text", ["", "Expired", "expired\r\nx: y", "key 4711 is unknown", None])

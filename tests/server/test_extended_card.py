@@ -142,7 +142,8 @@ async def skills_on(peer: Peer, page: str = PUBLIC) -> set[str]:
     skills = {skill["id"] for skill in card["skills"]}
     (extension,) = card["capabilities"]["extensions"]
     assert extension["params"].get("skills", {}).keys() == skills
-    assert card["description"].startswith(f"apcore agent with {len(skills)} skill")
+    number_of_skills = "1 skill" if len(skills) == 1 else f"{len(skills)} skills"
+    assert card["description"] == f"apcore agent with {number_of_skills}"
     return skills
 
 
