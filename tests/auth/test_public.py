@@ -51,6 +51,8 @@ def test_the_distribution_is_typed() -> None:
     assert (Path(apcore_a2a_auth.__file__).parent / "py.typed").exists()
 
 
+@pytest.mark.smoke
+@pytest.mark.process
 def test_the_import_loads_no_server() -> None:
     code = "import sys, apcore_a2a_auth; print(*sys.modules)"
     result = subprocess.run(

@@ -172,6 +172,8 @@ def test_a_card_is_built_without_a_server() -> None:
     assert card.capabilities.streaming
 
 
+@pytest.mark.smoke
+@pytest.mark.process
 def test_the_import_loads_no_framework_and_no_server() -> None:
     code = """
 import sys

@@ -45,7 +45,6 @@ pytestmark = pytest.mark.rotating("kind", "dialect")
 SECRET = "s3cr3t"
 HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]
 """The secret as plain text and as Basic credentials; neither may be shown."""
-Server = Callable[..., Any]
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)

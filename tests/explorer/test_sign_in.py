@@ -176,9 +176,7 @@ def test_signing_in_on_a_hidden_skills_page_shows_the_skill(visit: Visit) -> Non
     expect(page.get_by_role("region", name="Artifact")).to_contain_text("restarted")
 
 
-def test_credentials_are_kept_in_this_tab_only(
-    visit: Visit, browser: Browser, agent: str, open_visit: OpenVisit
-) -> None:
+def test_credentials_are_kept_in_this_tab_only(visit: Visit, agent: str) -> None:
     page = visit.go()
     sign_in(page, KEY)
     expect(skill_link(page, "ops.restart")).to_be_visible()
