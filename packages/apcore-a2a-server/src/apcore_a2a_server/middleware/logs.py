@@ -300,11 +300,12 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
     def _write_waiting(self) -> None:
         if self._waiting:
-            with self.lock or nullcontext(), suppress(OSError, ValueError):  # stderr is closed
+            with self.lock or nullcontext():
                 responses, self._waiting = self._waiting, []
                 lines = [self._line_formatter.response_line(response) for response in responses]
-                self.stream.write(self.terminator.join([*lines, ""]))
-                self.stream.flush()
+                with suppress(OSError, ValueError):  # stderr is closed
+                    self.stream.write(self.terminator.join([*lines, ""]))
+                    self.stream.flush()
 
     def is_sole_handler(self, logger: logging.Logger, level: int) -> bool:
         """Return whether a record of *logger* would go to this handler only, without changes."""
