@@ -183,7 +183,11 @@ class Agent:
         """Clean up when a paused task has ended without an answer."""
 
     async def close(self) -> None:
-        """Release the resources of the agent at the end of the program."""
+        """Release the resources of the agent.
+
+        It is called when the server that has loaded the agent stops, and when the agent's module is
+        unregistered.
+        """
 
     async def execute(self, inputs: Json, context: Context[Any]) -> Json:
         """Run a turn, and return its whole output."""
