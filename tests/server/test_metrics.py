@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apcore_a2a_server.store import Lease
+from apcore_a2a_server.store import InMemoryTaskStore, Lease, TaskRecord
 from apcore_a2a_server.store.port import Renew
 from apcore_a2a_server.store.replicas import Replica
 from apcore_a2a_server.store.sqlite import SqliteStore
@@ -111,6 +111,25 @@ async def test_the_metrics_count_every_kind_of_outcome() -> None:
         gate.opened.set()
         await wait_until(lambda: not peer.agent.engine.runs)
         assert (await metrics_of(peer))["completed_tasks"] == 3
+
+
+async def test_a_task_that_does_not_exist_yet_is_not_counted() -> None:
+    is_saving, may_save = asyncio.Event(), asyncio.Event()
+
+    class HeldStore(InMemoryTaskStore):
+        async def save(self, record: TaskRecord) -> None:
+            is_saving.set()
+            await may_save.wait()
+            await super().save(record)
+
+    async with serving({"work": ActionModule(echo)}, metrics=True, task_store=HeldStore()) as peer:
+        sending = asyncio.create_task(peer.send("work"))
+        await is_saving.wait()
+        skills = (await peer.client.get("/apcore/skills")).json()["skills"]
+        active_tasks = (await metrics_of(peer))["active_tasks"]
+        may_save.set()
+        await sending
+        assert (skills, active_tasks) == ([], 0)
 
 
 async def test_a_scraper_gets_openmetrics() -> None:

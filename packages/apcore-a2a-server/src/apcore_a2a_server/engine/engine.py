@@ -144,13 +144,16 @@ class Engine:
         return True
 
     def count_running(self) -> Counter[str]:
-        """Return the number of runs of each skill, without those that have lost their lease.
+        """Return the number of tasks of each skill that run here.
 
-        Another replica may run their tasks by now, while their modules take some time to stop.
+        A run whose task is not stored yet does not count. Nor does one that has lost its lease:
+        another replica may run its task by now, while its module takes some time to stop.
         """
         lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
         return Counter(
-            run.call.skill.id for task_id, run in runs if run.lease in (None, lease_of(task_id))
+            run.call.skill.id
+            for task_id, run in runs
+            if run.lease is not None and run.lease == lease_of(task_id)
         )
 
     async def add_webhook(self, task_id: str, webhook: Webhook | None) -> None:
