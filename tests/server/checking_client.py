@@ -47,6 +47,7 @@ CODES = {
     "BODY_SIZE": -32600,
     "MODULE_NOT_FOUND": -32601,
     "SCHEMA_VALIDATION_ERROR": -32602,
+    "MODULE_TIMEOUT": -32603,
     **{A2A_ERROR_MAPPING[k].reason: c for k, c in JSON_RPC_ERROR_CODE_MAP.items() if c != -32700},
 }
 """For each reason in errors of HTTP+JSON, the JSON-RPC code of the same error."""

@@ -66,7 +66,7 @@ MODULES = {
     "fails": ActionModule(fail),
     "streams": StreamModule(fail_later),
     "fails.in.thread": SyncActionModule(fail_in_thread),
-    "hangs": ActionModule(hang),
+    "hangs": ActionModule(hang, resources={"timeout": 50}),
     "takes.text": ActionModule(return_number, input_schema=Text, output_schema=Text),
 }
 
@@ -131,7 +131,7 @@ def names_of_frames(garbage: list[object]) -> list[str]:
 async def test_a_request_that_fails_leaves_no_frames(
     failure: Callable[[Peer], Awaitable[Any]], dialect: str
 ) -> None:
-    async with serving(MODULES, dialect, execution_timeout=0.05) as peer:
+    async with serving(MODULES, dialect) as peer:
         await failure(peer)  # the first request of a kind fills caches
         with collecting() as garbage:
             await failure(peer)
