@@ -194,9 +194,8 @@ class Engine:
         run = self.runs.get(task_id)
         if run is None or run.call.detached:
             return
-        if not run.admitted.done():  # its client left early, and there is no task to cancel yet
-            await asyncio.wait({run.admitted})
-        if run.admitted.result() is not None:
+        # if its client left early, there is no task to cancel yet
+        if await run.verdict.wait() is not None:
             return
         webhooks = await self._setup.tasks.store.webhooks(task_id)
         if all(webhook.failure for webhook in webhooks):
@@ -208,9 +207,9 @@ class Engine:
         if runs := [*self.runs.values()]:
             await asyncio.wait([run.task for run in runs], timeout=seconds)
             # a task that the store is still saving can't be failed yet
-            admissions = [run.admitted for run in runs if run.restart is None]
-            if admissions:
-                await asyncio.wait(admissions, timeout=SHUTDOWN_WRITE_TIMEOUT)
+            verdicts = (run.verdict.wait() for run in runs if run.restart is None)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*verdicts), SHUTDOWN_WRITE_TIMEOUT)
         released_ids = await self._release_tasks()
         remaining = [run for task_id, run in self.runs.items() if task_id not in released_ids]
         coroutines = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
@@ -253,13 +252,11 @@ class Engine:
         await self._setup.capacity.check(call, self.runs.values())
         # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():
-            await asyncio.wait({earlier.admitted})
-            if earlier.admitted.result() is None:
+            if await earlier.verdict.wait() is None:
                 return False
             await asyncio.wait({earlier.task})
         self.launch(run)
-        # shielded: the future is the run's, and must survive a client that disconnects
-        refusal = await asyncio.shield(run.admitted)
+        refusal = await run.verdict.wait()
         if refusal is not None:
             raise refusal
         return run.lease is not None
@@ -300,10 +297,8 @@ class Engine:
             self.expiries.schedule(task_id, run.pause, timeout, client)
         # `_admit` must not wait forever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is not an error.
-        if not run.admitted.done() and run.answer is not None:
-            run.admitted.set_result(None)
-        if not run.admitted.done():
-            run.admitted.set_result(InternalError())
+        if not run.verdict.is_known:
+            run.verdict.give(None if run.answer is not None else InternalError())
         if not asyncio_task.cancelled() and (error := asyncio_task.exception()):
             message, event = "Task %s: run crashed outside its error handling", "run_crashed"
             logger.error(message, task_id, exc_info=error, extra={"event": event})

@@ -23,6 +23,13 @@ RESERVE_DIVISOR = 8
 UNCOUNTED_BODY = 4096
 """Maximum size of a body that is not counted, in bytes."""
 
+COPIES_WHILE_PAUSED = 4
+"""Number of copies of its inputs that a paused task adds.
+
+The request for approval has two, in the task and in the conversation; the stored pause has two,
+in the call to resume and in the call to approve.
+"""
+
 
 class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
@@ -97,6 +104,15 @@ class Memory:
         self._tasks.store.evict(excess + room, client, awaited_ids, self._share)
         if self._excess(client, size) > 0:
             raise TooMuchError(f"The agent's memory is full; its limit is {self.limit} bytes")
+
+    def check_pause(self, client: str, size: int) -> None:
+        """Check that a client that exceeds its share may pause a task whose message has *size*.
+
+        Raises:
+            TooMuchError: There is not enough memory.
+        """
+        if self.exceeds_share(client, COPIES_WHILE_PAUSED * size):
+            self.check(client, COPIES_WHILE_PAUSED * size)
 
     def exceeds_share(self, client: str, size: int = 0) -> bool:
         """Return whether a client's bodies and unfinished tasks exceed its share.

@@ -48,6 +48,7 @@ from .messages import agent_message, now
 from .pauses import Pause, input_required, question_parts
 from .process import Done
 from .setup import Setup
+from .verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +58,6 @@ MAX_PROGRESS = 10_000
 """Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
 """Maximum size of the text of an output that becomes a message in the history, in bytes."""
-COPIES_WHILE_PAUSED = 4
-"""Number of copies of its inputs that a paused task adds.
-
-The request for approval has two, in the task and in the conversation; the stored pause has two,
-in the call to resume and in the call to approve.
-"""
 
 
 class Run:
@@ -87,7 +82,7 @@ class Run:
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
-        admitted: Future of the error for the client of a refused call; None for an admitted one.
+        verdict: Whether the call is admitted.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
     """
 
@@ -110,7 +105,7 @@ class Run:
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
         self.has_place = False
-        self.admitted: asyncio.Future[Exception | None] = asyncio.Future()
+        self.verdict = Verdict()
         self._setup = setup
         self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
         self._metadata: Json = {}
@@ -124,6 +119,11 @@ class Run:
         self.answer = answer
         self.restart = restart
         self.is_repeatable = restart is not None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the task is working; the module has not started before."""
+        return self.verdict.is_known
 
     def stop(self) -> None:
         """Cancel the run; its module sees it in the cancel token."""
@@ -146,14 +146,14 @@ class Run:
         The execute step calls this just before the module, once a thread or process is free: if
         this replica is lost before, the attempt does not count.
         """
-        if not self.admitted.done():
+        if not self.verdict.is_known:
             try:
                 self.lease = await self._begin_task()
                 self._setup.tasks.count_for(self.client, self.call.message.task_id)
             except Exception as error:  # apcore wraps what a step raises: keep the original
                 self._refusal = error
                 raise
-            self.admitted.set_result(None)
+            self.verdict.give(None)
 
     async def _begin_task(self) -> Lease | None:
         """Set the A2A task to working; return the lease to run it."""
@@ -231,7 +231,7 @@ class Run:
             raise self.call.question
         if self.answer is not None:
             await self.begin()
-        if not self._setup.has_steps and not self.admitted.done():
+        if not self._setup.has_steps and not self.verdict.is_known:
             await self._preflight()
             await self.begin()
         call, executor, context = self.call, self._setup.executor, await self._build_context()
@@ -250,7 +250,7 @@ class Run:
         output: Any = None
         try:
             async for chunk in chunks:
-                if not self.admitted.done():
+                if not self.verdict.is_known:
                     await self.begin()
                 # apcore's own executor does not yield reports: our step has taken them
                 if isinstance(chunk, REPORTS):
@@ -304,7 +304,7 @@ class Run:
 
     def _report_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
         """Report progress from any thread; in a thread without a loop, wait until it is done."""
-        coroutine, loop = self.report_progress(text, data), self.admitted.get_loop()
+        coroutine, loop = self.report_progress(text, data), self.task.get_loop()
         try:
             running_loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -358,8 +358,8 @@ class Run:
         error_type = type(error).__name__
         if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)
-        elif not self.admitted.done() and self.restart is None:
-            self.admitted.set_result(self._setup.refusal_for(self._refusal or error, self.call))
+        elif not self.verdict.is_known and self.restart is None:
+            self.verdict.give(self._setup.refusal_for(self._refusal or error, self.call))
             # if the result of a write is unknown, a durable task may exist by now, and another
             # replica may run it; without such a write, only this run can fail the task
             if self._refusal is None or not self._setup.tasks.store.is_durable:
@@ -381,15 +381,15 @@ class Run:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
         self.spans.end_check()
         try:
-            if not self.admitted.done() and self.restart is None:
+            if not self.verdict.is_known and self.restart is None:
                 await self._preflight()
             self._take_place()
             await self.begin()
         except Exception as problem:  # executors may raise anything; the caller gets it
-            if self.admitted.done():
+            if self.verdict.is_known:
                 await self._fail(problem)
             else:
-                self.admitted.set_result(self._setup.refusal_for(problem, self.call))
+                self.verdict.give(self._setup.refusal_for(problem, self.call))
             return
         try:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout
@@ -413,9 +413,7 @@ class Run:
             TooMuchError: The client has too many paused tasks, or exceeds its share of the memory.
         """
         if self.answer is None and self.restart is None:
-            memory, size = self._setup.memory, COPIES_WHILE_PAUSED * size_of(self.call.message)
-            if memory.exceeds_share(self.client, size):
-                memory.check(self.client, size)
+            self._setup.memory.check_pause(self.client, size_of(self.call.message))
             self._setup.capacity.paused.take(self.client)
             self.has_place = True
 

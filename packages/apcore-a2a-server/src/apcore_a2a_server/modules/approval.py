@@ -1,6 +1,5 @@
 """Approval of calls by the client, and the approvals of a task (FR-EXE-002)."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -94,8 +93,10 @@ class PipelineRun(Protocol):
     """The cancel token that the module sees."""
     spans: SpanLog
     """The spans of the run."""
-    admitted: "asyncio.Future[Exception | None]"
-    """Future that is done once the task is working."""
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the task is working; the module has not started before."""
 
     async def admit(self) -> None:
         """Create the task, since nothing can refuse the call any more."""
