@@ -192,18 +192,16 @@ class Run:
 
     async def main(self) -> None:
         """Run the call, and write its outcome to the A2A task."""
-        time_limit = asyncio.timeout(self._time_limit)
+        time_limit = self._setup.time_limits.limit(self._time_limit)
+        current.set(self)
         try:
-            async with time_limit:
-                # set after the timer has started: the timer keeps a copy of the context, and the
-                # event loop keeps the timer, even a canceled one
-                current.set(self)
+            with time_limit:
                 updates = await self._execute()
             self.ended_record = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task
             return
         except TimeoutError as error:
-            if not time_limit.expired():  # raised by the module itself
+            if not time_limit.is_exceeded:  # raised by the module itself
                 await self._fail(error)
                 forget_frames(error)
                 return

@@ -18,6 +18,7 @@ from apcore_a2a_server.store.live import LiveTasks
 from .call import Call
 from .limits import Capacity, Memory
 from .process import ProcessState
+from .time_limits import TimeLimits
 
 if TYPE_CHECKING:  # it needs an extra
     from apcore_a2a_server.spans import Spans
@@ -40,6 +41,7 @@ class Setup:
         approval_policy: Decides whether the executor or the server asks for approval.
         capacity: Limits on concurrent calls.
         memory: The bytes that the process keeps, and the bound on them.
+        time_limits: The time limits of the runs.
         execution_timeout: Maximum duration of a run, in seconds.
         input_timeout: Time that a paused task waits for its answer, in seconds.
         max_artifact: Maximum size of an artifact, in bytes.
@@ -63,6 +65,7 @@ class Setup:
     approval_policy: ApprovalPolicy
     capacity: Capacity
     memory: Memory
+    time_limits: TimeLimits = field(default_factory=TimeLimits)
     execution_timeout: float = 300
     input_timeout: float = 3600
     max_artifact: int = 32 * 1024 * 1024
