@@ -28,11 +28,9 @@ from .port import (
     SendKey,
     Store,
     is_state,
-    pack_payload,
-    unpack_payload,
 )
 from .queries import Query
-from .task_logs import NO_LOG, EndedLog, TaskLog
+from .task_logs import NO_LOG, EndedLog, TaskLog, pack_events, unpack_events
 from .webhooks import (
     Attempt,
     Backlog,
@@ -62,8 +60,6 @@ class InProcessStore(Store):
         self._ended_log_bytes = 0
         self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
         self._outbox = Outbox(self.wake_listener, self._has_log)
-        self._spans: dict[str, str] = {}
-        """The spans of tasks that have a log."""
         self._span_bytes = 0
         self._delivers = False
         """Whether notifications are delivered; if not, webhooks need not be read."""
@@ -164,7 +160,9 @@ class InProcessStore(Store):
         is_saved = not state_events or await self._save_state(change, task_log, has_ended)
         task_log.events += change.events
         if change.spans:
-            self._set_spans(task_id, (self._spans.get(task_id, "") + change.spans))
+            self._span_bytes -= len(task_log.spans)
+            task_log.spans = (task_log.spans + change.spans)[:MAX_SPANS_SIZE]
+            self._span_bytes += len(task_log.spans)
         if len(task_log.events) > 2 * self.retention.max_events:
             del task_log.events[: -self.retention.max_events]
         if not state_events:  # a chunk changes nothing else
@@ -210,13 +208,8 @@ class InProcessStore(Store):
 
     async def spans(self, task_id: str) -> str:
         """Return the spans of a task, as long as its events are kept."""
-        return self._spans.get(task_id, "")
-
-    def _set_spans(self, task_id: str, spans: str) -> None:
-        self._span_bytes -= len(self._spans.pop(task_id, ""))
-        if spans:
-            self._spans[task_id] = spans[:MAX_SPANS_SIZE]
-            self._span_bytes += len(self._spans[task_id])
+        task_log = self._logs.get(task_id)
+        return self._ended_logs.get(task_id, NO_LOG)[3] if task_log is None else task_log.spans
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """Return the webhooks of a task, oldest first."""
@@ -447,14 +440,14 @@ class InProcessStore(Store):
 
     def _archive(self, task_id: str, task_log: TaskLog) -> None:
         """Keep the log of a task that has ended as bytes, and delete old logs."""
-        packed_events = tuple([pack_payload(event.payload) for event in task_log.events])
+        first_version, packed_events = task_log.events[0].version, pack_events(task_log.events)
         expires = time.monotonic() + self.retention.log_ttl
-        self._ended_logs[task_id] = expires, task_log.events[0].version, packed_events
-        self._ended_log_bytes += sum(map(len, packed_events))
+        self._ended_logs[task_id] = expires, first_version, packed_events, task_log.spans
+        self._ended_log_bytes += len(packed_events)
         del self._logs[task_id]
         # Keep the newest log in any case: readers of the task still need its last event.
         while len(self._ended_logs) > 1:
-            oldest_id, (expires, _, _) = next(iter(self._ended_logs.items()))
+            oldest_id, (expires, *_) = next(iter(self._ended_logs.items()))
             if len(self._ended_logs) <= self.retention.max_logs and expires > time.monotonic():
                 return
             self.drop_log(oldest_id)
@@ -482,19 +475,16 @@ class InProcessStore(Store):
             self._pop_log(task_id)
 
     def _pop_log(self, task_id: str) -> None:
-        _, _, packed_events = self._ended_logs.pop(task_id, NO_LOG)
-        self._ended_log_bytes -= sum(map(len, packed_events))
+        _, _, packed_events, spans = self._ended_logs.pop(task_id, NO_LOG)
+        self._ended_log_bytes -= len(packed_events)
+        self._span_bytes -= len(spans)
         self._outbox.forget(task_id)
-        self._set_spans(task_id, "")
 
     def _replay(self, task_id: str, after: int, limit: int) -> list[Event] | None:
         """Return events of a task that has ended."""
         ended_log = self._ended_logs.get(task_id)
         if ended_log is None:
             return None
-        _, first_version, packed_events = ended_log
+        _, first_version, packed_events, _ = ended_log
         start = after - first_version + 1
-        if start < 0:
-            return None
-        next_events = enumerate(packed_events[start : start + limit], after + 1)
-        return [Event(version, unpack_payload(packed)) for version, packed in next_events]
+        return unpack_events(packed_events, first_version, start, limit) if start >= 0 else None

@@ -91,7 +91,10 @@ _PAYLOAD_TYPES: tuple[type[Payload], ...] = (
     TaskStatusUpdateEvent,
     TaskArtifactUpdateEvent,
 )
-"""Stored events hold an index into this tuple: types may only be added at the end."""
+"""Stored events hold an index into this tuple: types may only be added at the end.
+
+There may be ten: the byte 10 is a newline, which the logs of ended tasks have between events.
+"""
 _PREFIXES = {cls: bytes([index]) for index, cls in enumerate(_PAYLOAD_TYPES)}
 
 

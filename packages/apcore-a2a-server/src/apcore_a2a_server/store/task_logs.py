@@ -1,17 +1,17 @@
 """The logs of tasks that an in-process store keeps in memory."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from .port import Event
+from .port import Event, pack_payload, unpack_payload
 from .webhooks import Webhook
 
 
 class TaskLog(Struct):
-    """The events, lease and webhooks of a task that can still change."""
+    """The events, lease, webhooks and spans of a task that can still change."""
 
     version: int
     events: list[Event] = field(default_factory=list[Event])
@@ -26,6 +26,8 @@ class TaskLog(Struct):
     """When its pause ends without an answer, in seconds since 1970."""
     webhooks: Sequence[Webhook] = ()
     """Its webhooks, whether or not they could be saved."""
+    spans: str = ""
+    """The spans of its runs so far."""
 
     def is_claimable(self) -> bool:
         """Return whether its lease has expired, or its deadline has passed."""
@@ -34,11 +36,31 @@ class TaskLog(Struct):
         return self.deadline is not None and self.deadline <= time.time()
 
 
-EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...]]
-"""The log of an ended task: when it may be deleted, its first version and its events.
+EndedLog: TypeAlias = tuple[float, int, bytes, str]
+"""The log of an ended task: when it may be deleted, its first version, its events and its spans.
 
-There are many, and the garbage collector does not scan tuples of numbers and bytes.
+There are many: the garbage collector does not scan tuples of numbers, bytes and texts, and few
+objects are quick to delete, since they are no longer in the processor's cache by then.
 """
 
+NO_LOG: EndedLog = (0, 0, b"", "")
 
-NO_LOG: EndedLog = (0, 0, ())
+
+def pack_events(events: Iterable[Event]) -> bytes:
+    """Return the payloads of events as lines."""
+    # compact JSON has no newlines, nor is the byte before it one (see `pack_payload`)
+    return b"\n".join([pack_payload(event.payload) for event in events])
+
+
+def unpack_events(packed: bytes, first_version: int, start: int, limit: int) -> list[Event]:
+    """Return up to *limit* events from packed ones, without the first *start*.
+
+    Args:
+        packed: What `pack_events` has returned.
+        first_version: The version of the first packed event.
+        start: The number of events to leave out.
+        limit: The maximum number of events.
+    """
+    lines = packed.split(b"\n", start + limit)[start : start + limit]
+    numbered_lines = enumerate(lines, first_version + start)
+    return [Event(version, unpack_payload(line)) for version, line in numbered_lines]
