@@ -180,11 +180,11 @@ async def test_an_outer_module_can_catch_the_question_of_an_inner_one() -> None:
         try:
             return dict(await context.executor.call_async("inner", {}, context))
         except InputRequiredError as question:
-            return {"caught": question.message, "is_apcores": isinstance(question, ModuleError)}
+            return {"caught": question.message, "module_error": isinstance(question, ModuleError)}
 
     async with serving({"work": ActionModule(outer), "inner": ActionModule(inner)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
-    assert contents(task) == [{"caught": "Which?", "is_apcores": True}]
+    assert contents(task) == [{"caught": "Which?", "module_error": True}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -541,7 +541,7 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
 
 async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:
     async with serving({"work": ActionModule(echo, annotations=REPEATABLE)}) as peer:
-        setup = peer.agent.engine._setup  # nothing public gives access to it
+        setup = peer.agent.setup
         skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")
         resumption = Resumption([{"text": "Ann"}], True, {"session": 7})
         call = Call(

@@ -296,13 +296,13 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
             assert (
                 await peer.ask("send", {**hanging_params, **options}, ADA)
             ).response.status_code == 429
-            valid_call = peer.wire.params("work", peer.part(data={}))
-            assert (await peer.ask("send", valid_call, BOB)).state == "completed"
-            assert (await peer.ask("send", valid_call, CAT)).state == "completed"
+            quick_params = peer.wire.params("work", peer.part(data={}))
+            assert (await peer.ask("send", quick_params, BOB)).state == "completed"
+            assert (await peer.ask("send", quick_params, CAT)).state == "completed"
         finally:
             release.set()
         await wait_until(lambda: peer.agent.setup.threads.stuck == 0)
-        assert (await peer.ask("send", valid_call, ADA)).state == "completed"
+        assert (await peer.ask("send", quick_params, ADA)).state == "completed"
 
 
 async def test_busy_modules_of_one_client_do_not_keep_others_from_starting() -> None:
@@ -328,7 +328,7 @@ async def test_busy_modules_of_one_client_do_not_keep_others_from_starting() -> 
 
 async def test_clients_take_turns_at_slow_checks() -> None:
     order, releases = list[str](), [threading.Event(), threading.Event()]
-    # a pattern that only Python's `re` matches, which makes it a slow check
+    # a pattern that only Python's `re` supports, which makes its check slow
     only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
 
     async def serve(inputs: Inputs, context: Any) -> Inputs:

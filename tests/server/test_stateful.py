@@ -189,7 +189,7 @@ class TaskModel:
     since: float = 0
     """The time at which it began to work or to wait for an answer."""
     pending_call: str | None = ""
-    """The call that needs approval; None if it waits for input, empty if it never paused."""
+    """The call that needs approval; None if the task asks for input, empty if it never paused."""
     granted: Counter[str] = field(default_factory=Counter[str])
     """The number of approvals for each call."""
     canceled: bool = False
@@ -240,7 +240,7 @@ class Client:
 
     @property
     def waits(self) -> bool:
-        """Whether the request starts a task and waits for it."""
+        """Whether the request sends a message and waits for the task."""
         return bool(self.message) and "configuration" not in self.params
 
     @property

@@ -188,7 +188,7 @@ def test_a_file_in_a_folder_is_imported_once(write: Write) -> None:
         (["pack.held", "work.binding.yaml"], {"held.twice", "bound.shout"}),
     ],
 )
-def test_a_target_names_its_skills(target: Any, skills: set[str], write: Write) -> None:
+def test_a_target_determines_its_skill_ids(target: Any, skills: set[str], write: Write) -> None:
     write("pack/__init__.py", "")
     write("pack/held.py", CLIENT)
     write("pack/greet.py", FUNCTIONS)

@@ -224,7 +224,7 @@ async def test_failures_are_shown_without_their_text(options: Json, nested: Nest
     assert "secret" not in str(failed)
 
 
-async def test_the_span_of_a_stream_lasts_until_its_end(
+async def test_a_call_within_a_stream_is_a_child_of_its_span(
     options: Json, nested: NestedModules
 ) -> None:
     async with serving(nested.executor, **options) as peer:

@@ -78,13 +78,13 @@ async def state(peer: Peer, skill: str, data: Json) -> str:
 # Patterns
 
 
-class Compiled(BaseModel):
+class WithPattern(BaseModel):
     text: str = Field(pattern=EVIL)
 
 
 PLACES: dict[str, tuple[Any, Callable[[str], Json]]] = {
     "a property": (text_matching(EVIL), lambda text: {"text": text}),
-    "a model": (Compiled, lambda text: {"text": text}),
+    "a model": (WithPattern, lambda text: {"text": text}),
     "an item": (
         schema_of(list={"type": "array", "items": {"pattern": EVIL}}),
         lambda text: {"list": [text]},
