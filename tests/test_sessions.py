@@ -92,7 +92,7 @@ PROGRAMS = [
     for block in blocks(page)
     if (packages := block.options.get("packages"))
 ]
-"""Programs in pages that use other packages."""
+"""Programs that use other packages, each with its page."""
 
 
 def environment(folder: Path, port: int) -> dict[str, str]:

@@ -52,7 +52,7 @@ def test_a_folder_without_pages_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "adapted"),
+    ("markdown", "adapted"),
     [
         ("](../README.md)", f"]({docs_hook.REPOSITORY}README.md)"),
         ("](../tests/conftest.py#L1)", f"]({docs_hook.REPOSITORY}tests/conftest.py#L1)"),
@@ -64,7 +64,7 @@ def test_a_folder_without_pages_is_refused(tmp_path: Path) -> None:
         ('```shell test="serve"', "```shell"),
     ],
 )
-def test_pages_are_adapted_to_the_site(link: str, adapted: str) -> None:
+def test_pages_are_adapted_to_the_site(markdown: str, adapted: str) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="security.md"))
 
-    assert docs_hook.on_page_markdown(link, page=page, config=None, files=None) == adapted
+    assert docs_hook.on_page_markdown(markdown, page=page, config=None, files=None) == adapted

@@ -262,7 +262,7 @@ def test_the_fuzzer_prints_its_help_and_refuses_invalid_options(
     assert "usage: tools/fuzz " in "".join(capsys.readouterr())
 
 
-def test_the_tool_takes_the_screenshots_that_the_page_shows() -> None:
+def test_the_pictures_tool_takes_the_screenshots_in_the_documentation() -> None:
     page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
     screenshots = {
         f"explorer/{name}-{scheme}.png" for name in VIEWS for scheme in ("light", "dark")
