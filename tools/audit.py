@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
 AUDIT = "pip-audit>=2.9,<3"
 ERROR_LINES = 10
-"""Maximum number of lines that are shown of an error of pip-audit, the last ones."""
+"""How many of the last lines of pip-audit's error output are shown."""
 
 
 class AuditError(Exception):

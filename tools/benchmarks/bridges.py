@@ -79,7 +79,7 @@ def table(results: Results) -> Table:
 
 
 def checks(results: Results) -> list[Check]:
-    """Return the limits of both ratios."""
+    """Return checks of the CPU of sends, and of the time to the first artifact of streams."""
     limits: list[Check] = []
     for agent, names in AGENTS.items():
         for name in names:

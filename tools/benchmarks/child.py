@@ -98,7 +98,7 @@ class _Commands:
 
 
 def _listener() -> socket.socket:
-    # asyncio turns off Nagle's algorithm only if the protocol is given.
+    # asyncio turns off Nagle's algorithm only on sockets created with IPPROTO_TCP
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     return listener

@@ -197,7 +197,7 @@ def _measure_processes(
         with _RecordFailure(results, say, name):
             seconds, ratio = clients.import_ratio(module, times, base)
             results.facts[Fact("", "ours", f"{name}, CPU")] = seconds
-            results.facts[Fact("", "ours", f"{name}, in times of {base}")] = ratio
+            results.facts[Fact("", "ours", f"{name}, in multiples of {base}")] = ratio
 
 
 class _RecordFailure:

@@ -75,9 +75,9 @@ class Results:
     figures: dict[Key, Figures] = field(default_factory=dict)
     facts: dict[Fact, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    """Wrong answers, one line for each load that had any."""
+    """A line for each load with wrong answers or a failed server."""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Names of failed measurements, and the reasons."""
+    """Names of servers and figures that could not be measured, and the reasons."""
 
     def add(self, key: Key, figures: Figures) -> None:
         """Add figures; keep the best of these and earlier ones for the same key."""

@@ -60,7 +60,8 @@ class AnswerParser:
         """Parse received bytes; return the answer once it is complete.
 
         Raises:
-            BadAnswer: The head is malformed, or has neither a length nor chunked encoding.
+            BadAnswer: The head or the size of a chunk is malformed, or the head has neither a
+                length nor chunked encoding.
         """
         if not self._buffer:
             self.body = bytearray()

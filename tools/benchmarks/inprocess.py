@@ -33,7 +33,7 @@ def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict
     """Measure creating and completing tasks in the store at *address*.
 
     Raises:
-        ServerFailed: There is no such store.
+        ServerFailed: The store could not be used.
     """
     options = ["--address", address, "--count", str(callers), "--seconds", str(seconds)]
     return _run_in_process(["store", "--loop", loop, *options])

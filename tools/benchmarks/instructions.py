@@ -76,7 +76,7 @@ def measure(say: Callable[[str], None]) -> list[Row]:
     """
     if shutil.which("valgrind") is None:
         raise ServerFailed("valgrind is not installed. On Debian and Ubuntu: apt install valgrind")
-    say(f"counting instructions of up to {REQUESTS} requests each; this takes about two minutes")
+    say(f"counting instructions of up to {REQUESTS} requests per scenario, for about two minutes")
     with tempfile.TemporaryDirectory() as folder:
         counts = _count(Path(folder))
     recorded = _records().get(environment(), {})

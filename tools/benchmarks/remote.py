@@ -59,7 +59,10 @@ class _Bench:
     say: Callable[[str], None]
 
     async def tables(self) -> list[Table]:
-        """Return the tables. Memory comes before the burst, which leaves free memory behind."""
+        """Return the tables.
+
+        Memory is measured before the burst: open calls would reuse what the burst has freed.
+        """
         single_call = await self._row(1)
         self.say("memory of open calls")
         memory = await self._memory()
@@ -69,7 +72,10 @@ class _Bench:
         return [Table("A call of a remote skill", header, rows), memory]
 
     async def _row(self, connections: int) -> list[str]:
-        """Measure both ways in turns; the CPU by the gateway includes that of the agent."""
+        """Measure direct calls and calls through the gateway in turns.
+
+        CPU is always that of the agent and the gateway together.
+        """
         direct_costs: list[_Cost] = []
         gateway_costs: list[_Cost] = []
         for number in range(self.rounds + 1):

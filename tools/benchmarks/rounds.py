@@ -41,7 +41,7 @@ class Plan:
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """For servers that run only some scenarios and no bursts, the names of these scenarios."""
     warm_up: int = 20
-    """Number of requests of each kind before the first round on a server."""
+    """Number of requests of each kind that warm up a server."""
 
 
 def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:

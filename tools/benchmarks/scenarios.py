@@ -54,7 +54,7 @@ class Scenario:
     echo: bytes = b'"jsonrpc"'
     """Bytes that the bare server's answer contains."""
     expect_from: Mapping[str, bytes] = field(default_factory=dict)
-    """Bytes that the answers of other servers contain."""
+    """By server, bytes that its answers contain instead of `expect`."""
     first: bytes = EVENT
     """Bytes of a stream whose arrival is timed."""
 
@@ -104,5 +104,5 @@ BURSTS = [
 
 
 def echoes(stack: str) -> list[Key]:
-    """Return the keys of the bare server's echoes under load, the baseline of all ratios."""
+    """Return the keys of the bare server's echoes under load, the baselines of ratios."""
     return [Key(stack, "bare", scenario, BUSY) for scenario in (SEND, SEND_V1, STREAM)]

@@ -272,6 +272,6 @@ def checks(samples: Samples, stack: Stack) -> list[Check]:
         added = None
         if own and memory and echo:
             added = _ratio(own, echo, "cpu") - _ratio(memory, echo, "cpu")
-        what = f"{what}: CPU beyond memory's vs. a bare echo"
+        what = f"{what}: CPU beyond the memory store's, vs. a bare echo"
         goals.append(Check(what, stack.name, added, MAX_ADDED[name], "x"))
     return goals

@@ -142,9 +142,9 @@ class _Reader:
         return self.results.facts.get(Fact(self.stack, "ours", name))
 
     def limit(
-        self, what: str, seconds: float | None, limit: float, scale: float = 1e3, unit: str = "ms"
+        self, what: str, value: float | None, limit: float, scale: float = 1e3, unit: str = "ms"
     ) -> Check:
-        return Check(what, self.stack, _scale(seconds, scale), limit, unit)
+        return Check(what, self.stack, _scale(value, scale), limit, unit)
 
 
 def _latency_checks(read: _Reader) -> Iterator[Check]:
