@@ -30,8 +30,8 @@ PLUGINS = {
 NOT_IN_ALL = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
 UNDECLARED: dict[str, str] = {}
-# Modules whose distribution the metadata does not tell: `google` belongs to several of them, the
-# members are installed as editable, which lists no modules, and frameworks are not installed.
+# Modules whose distribution the metadata does not tell: `google` belongs to several distributions,
+# the members are installed as editable, which lists no modules, and frameworks are not installed.
 OWNERS = {
     "agno": "agno",
     "crewai": "crewai",
@@ -73,7 +73,7 @@ def names(requirements: list[Requirement]) -> set[str]:
     return {canonicalize_name(requirement.name) for requirement in requirements}
 
 
-def syntax_trees(name: str) -> Iterator[ast.AST]:
+def syntax_nodes(name: str) -> Iterator[ast.AST]:
     for path in PACKAGES[name].glob("src/**/*.py"):
         yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
@@ -97,7 +97,7 @@ def distribution_of(module: str) -> str | None:
 def imported_distributions(name: str) -> set[str]:
     """Return the distributions of all import statements in *name*."""
     modules: set[str] = set()
-    for node in syntax_trees(name):
+    for node in syntax_nodes(name):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -109,7 +109,7 @@ def imported_distributions(name: str) -> set[str]:
 
 def members_in_strings(name: str) -> set[str]:
     """Return the members whose module is in a string of *name*, for `importlib.import_module`."""
-    strings = {n.value for n in syntax_trees(name) if isinstance(n, ast.Constant)}
+    strings = {n.value for n in syntax_nodes(name) if isinstance(n, ast.Constant)}
     return {member for member, module in MODULES.items() if module in strings}
 
 
@@ -119,9 +119,9 @@ def frameworks() -> set[str]:
 
 
 def test_there_are_eight_distributions() -> None:
-    names = ["", "-auth", "-bridges", "-client", "-core", "-explorer", "-remote", "-server"]
+    suffixes = ["", "-auth", "-bridges", "-client", "-core", "-explorer", "-remote", "-server"]
 
-    assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in names]
+    assert sorted(PACKAGES) == [f"apcore-a2a{suffix}" for suffix in suffixes]
 
 
 def test_the_extras_of_the_facade_are_distributions_and_their_extras() -> None:
@@ -142,7 +142,7 @@ def test_a_distribution_imports_what_it_declares_and_nothing_else(name: str) -> 
     assert in_extras - {name} <= used
 
 
-def test_every_listed_exception_is_needed() -> None:
+def test_listed_exceptions_are_existing_dependencies_and_extras() -> None:
     declared = {dependency for name in PACKAGES for dependency in names(required(name))}
 
     assert declared >= PLUGINS.keys()
@@ -169,7 +169,7 @@ def test_all_versions_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PACKAGES if "all" in extras(name)])
-def test_the_extra_all_covers_every_other_extra(name: str) -> None:
+def test_the_extra_all_leaves_out_only_frameworks_and_listed_extras(name: str) -> None:
     requirements_by_extra = extras(name)
     covered = {
         extra for r in requirements_by_extra.pop("all") if r.name == name for extra in r.extras

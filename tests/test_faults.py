@@ -111,7 +111,7 @@ def test_the_code_is_restored_when_a_run_is_interrupted(tree: Path) -> None:
     assert main(["run"], tree, [fault_found_by("test_an_interruption")]) == 130
 
 
-def test_a_file_with_uncommitted_changes_is_not_touched(
+def test_a_file_with_uncommitted_changes_is_refused(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tree / "price.py").write_text("price = 3  # or so\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Self
 
-Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+ReaderAndWriter = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 TIMEOUT = 20
 """Seconds within which a proxy must start and stop."""
@@ -40,7 +40,7 @@ class Proxy(ABC):
         assert not self._thread.is_alive(), "the proxy does not end"
 
     @abstractmethod
-    async def _connect(self) -> Ends:
+    async def _connect(self) -> ReaderAndWriter:
         """Open a connection to the upstream server."""
 
     async def _gate(self, *, back: bool = False) -> None:  # noqa: B027  # no wait by default
@@ -74,19 +74,19 @@ class Proxy(ABC):
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward bytes both ways until one side closes."""
-        ends = [writer]
+        writers = [writer]
         with suppress(OSError):
             try:
                 await self._gate()
                 upstream_reader, upstream_writer = await self._connect()
-                ends.append(upstream_writer)
+                writers.append(upstream_writer)
                 await _until_first_ends(
                     self._copy(reader, upstream_writer),
                     self._copy(upstream_reader, writer, back=True),
                 )
             finally:
-                for end in ends:
-                    end.close()
+                for open_writer in writers:
+                    open_writer.close()
 
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False
@@ -125,7 +125,7 @@ class Balancer(Proxy):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def _connect(self) -> Ends:
+    async def _connect(self) -> ReaderAndWriter:
         ports = [*self.ports]
         for _ in ports:
             self._turn += 1
@@ -162,7 +162,7 @@ class CuttableLink(Proxy):
         self._call(self._requests.set)
         self._call(self._responses.set)
 
-    async def _connect(self) -> Ends:
+    async def _connect(self) -> ReaderAndWriter:
         return await asyncio.open_connection("127.0.0.1", self._server_port)
 
     async def _gate(self, *, back: bool = False) -> None:

@@ -121,10 +121,10 @@ class Note(NamedTuple):
     """A module's note of its start, its end, or its cancellation.
 
     Attributes:
-        task_id: the task that it ran for.
+        task_id: the task that the module ran for.
         event: "begin", "end" or "cancel".
         at: seconds since 1970.
-        process: the id of the process that it ran in.
+        process: the id of the process that the module ran in.
     """
 
     task_id: str

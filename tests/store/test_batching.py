@@ -60,11 +60,11 @@ async def test_of_two_conflicting_changes_in_one_commit_only_the_first_succeeds(
     store: PostgresStore,
 ) -> None:
     record, lease = await begun(store)
-    second_task, second_lease = await begun(store, new_record("t2"))
+    second_record, second_lease = await begun(store, new_record("t2"))
     outcomes = await asyncio.gather(
         store.change(state_change(record, COMPLETED, lease)),
         store.change(state_change(record, CANCELED)),
-        store.change(state_change(second_task, COMPLETED, second_lease)),
+        store.change(state_change(second_record, COMPLETED, second_lease)),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [type(None), StaleError, type(None)]

@@ -32,7 +32,7 @@ def follow(site: Agent, has_begun: Event) -> tuple[list[tuple[int, Json]], float
                 has_begun.set()
     except httpx.RemoteProtocolError:
         broke = True
-        # nginx does not resend a POST that was in flight to the killed replica: it answers 502
+        # nginx answers 502 to a POST that reaches the dying replica, but repeats a GET elsewhere
         eventually(lambda: site.client.get("/health").status_code == 200)
         events += site.events(events[0][1]["task"]["id"], after=events[-1][0])
     return events, time.monotonic() - first_at, broke

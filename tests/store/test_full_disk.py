@@ -76,8 +76,8 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         completed_ids = [agent.start("once", seconds=0) for _ in range(10)]
         agent.wait_for_end(*completed_ids)
         runs = [agent.start(skill, seconds=1) for skill in ("once", "again")]
-        streams = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
-        first = next(streams)
+        events = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
+        first = next(events)
         filler = fill(disk)
         answer = check_refused(agent, "SendMessage", **send_params("once"))
         assert answer.json()["error"]["message"] == "The disk of the task store is full"
@@ -101,9 +101,9 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         for task_id in runs:
             check_log(agent.events(task_id))
             assert agent.count_starts(task_id) == 1
-        check_log([first, *streams])
+        check_log([first, *events])
         assert agent.wait_for_end(agent.start("once", seconds=0)) == ["completed"]
-        # failed health checks are logged too, with the text of their error on loopback
+        # failed health checks log "disk is full" as well, but not "can't be written"
         assert agent.process.log.count("can't be written: disk is full") == 1
         assert "can be used again" in agent.process.log
 
@@ -123,7 +123,7 @@ def test_a_disk_that_is_full_for_longer_than_a_lease_loses_no_running_task(
 def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_loses_its_lease(
     tmp_path: Path, disk: Path
 ) -> None:
-    # the change is retried from second 1 to 6; the lease would be given up at second 8
+    # the change is retried from second 1 to 6
     with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=10) as agent:
         runs = [agent.start(skill, seconds=1) for skill in ("again", "once")]
         filler = fill(disk)

@@ -83,7 +83,7 @@ def test_a_replica_suspended_past_its_lease_writes_nothing_more(tmp_path: Path, 
         assert (
             second.wait_for_end(*repeatable, *unrepeatable) == ["completed"] * 10 + ["failed"] * 10
         )
-        eventually(lambda: len(notes(tmp_path)) == 60)  # the resumed runs were canceled, too
+        eventually(lambda: len(notes(tmp_path)) == 60)  # the runs on `first` were canceled, too
         for task_id in (*repeatable, *unrepeatable):
             check_log(first.events(task_id))
 
@@ -173,5 +173,5 @@ def test_a_short_database_outage_loses_no_work(tmp_path: Path) -> None:
             assert first.count_starts(task_id) == 1
         assert first.wait_for_end(first.start("once", seconds=0)) == ["completed"]
         assert "connection floor" not in first.process.log + second.process.log, (
-            "the driver has logged"
+            "the driver has logged failed attempts to reconnect"
         )

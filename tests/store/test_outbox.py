@@ -101,7 +101,7 @@ async def test_undelivered_notifications_are_abandoned_at_the_end_of_the_process
     assert not await claim_due(store)
 
 
-async def test_stored_webhooks_are_read_only_when_notifications_are_delivered() -> None:
+async def test_stored_webhooks_are_not_read_unless_notifications_are_delivered() -> None:
     class ReopenedStore(InMemoryTaskStore):
         """A store that kept a task and its webhook from an earlier process."""
 

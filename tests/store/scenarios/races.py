@@ -100,13 +100,13 @@ class Races:
         return task
 
     def _race(
-        self, messages: Sequence[Json], canceled: Json | None = None, *, method: str = "SendMessage"
+        self, messages: Sequence[Json], task: Json | None = None, *, method: str = "SendMessage"
     ) -> tuple[Any, Any]:
-        """Send each replica a cancel and a message at once; return the responses to both."""
+        """Race cancels of *task*, if any, and messages; return the responses to both."""
         requests: list[Ask] = []
-        if canceled is not None:
+        if task is not None:
             requests += [
-                partial(replica.ask, "CancelTask", id=canceled["id"]) for replica in self._replicas
+                partial(replica.ask, "CancelTask", id=task["id"]) for replica in self._replicas
             ]
         pairs = zip(self._replicas, messages, strict=True)
         requests += [partial(replica.ask, method, **params) for replica, params in pairs]

@@ -31,8 +31,8 @@ class Readers:
     """Readers that resume streams until they have all events of a task.
 
     Args:
-        replicas: The replicas, as clients of the tasks' principal.
-        foreign: The replicas, as clients of another principal.
+        replicas: One client for each replica, authenticated as the tasks' principal.
+        foreign: One client for each replica, authenticated as another principal.
         random: The source of randomness.
 
     Attributes:
@@ -106,7 +106,7 @@ def cut_readers(trial: Trial, *, cuts: int) -> None:
 
 
 def _authenticated(key: str, agents: Fleet, cleanup: ExitStack) -> Iterator[Agent]:
-    """Yield clients of the replicas that send an API key."""
+    """Yield clients that send an API key, one for each replica."""
     for replica in agents.replicas:
         agent = Agent(replica.url, replica.home)
         agent.client.headers["x-api-key"] = key
