@@ -1,4 +1,4 @@
-"""A fake internet for a client: its hosts have any addresses, and servers of the test."""
+"""A fake internet for a client: a test chooses the addresses of hosts, and their servers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,8 +30,8 @@ class Internet(httpcore.AsyncNetworkBackend):
     """A network whose hosts have addresses of a test's choice.
 
     Args:
-        names: The addresses of names; each connection takes the next one.
-        servers: The URLs of the servers at the addresses.
+        names: Addresses by host name; each connection takes the next address.
+        servers: URLs of servers by address.
     """
 
     def __init__(self, names: Mapping[str, Iterable[str]], servers: Mapping[str, str]) -> None:

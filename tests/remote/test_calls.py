@@ -1,4 +1,4 @@
-"""Calls of remote skills through one and two agents: results, streams, cancel, errors."""
+"""Calls of remote skills through one and two agents: results, streams, cancellation, errors."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -119,7 +119,7 @@ async def test_a_name_that_changes_its_address_is_refused_at_the_connection() ->
         (HERE, METADATA, False),
     ],
 )
-async def test_a_private_agent_leads_to_private_hosts_but_not_to_loopback_or_metadata(
+async def test_an_agent_may_lead_as_far_inside_as_its_own_address_but_not_to_metadata(
     source: str, address: str, is_allowed: bool
 ) -> None:
     async with registered_skill_at(f"http://{address}/", source=source) as (executor, requests):

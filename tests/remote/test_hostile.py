@@ -50,7 +50,7 @@ STREAM = head(content_type="text/event-stream")
 async def serving_registered_skill(
     script: Script, **options: Any
 ) -> AsyncIterator[tuple[Executor, RawServer, RemoteAgent]]:
-    """Register the skill of an agent whose calls *script* answers."""
+    """Serve an agent that answers calls with *script*, and register its skill."""
     registry = Registry()
     with raw(agent(script, skills=SKILLS)) as server:
         agent_options = {
@@ -243,7 +243,7 @@ async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> Non
                 await executor.call_async("remote.c.s", {"old": 1})
 
 
-async def test_a_gateway_answers_others_while_its_agents_are_hostile(
+async def test_a_gateway_answers_other_calls_while_an_agent_is_hostile(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Beside twenty calls that never end and twenty that flood, other calls are answered."""

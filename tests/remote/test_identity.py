@@ -121,7 +121,7 @@ async def test_each_agent_applies_its_own_rules() -> None:
                 await executor.call_async("remote.g.c.work", {})
 
 
-async def test_the_card_is_fetched_with_the_credentials_of_the_gateway(
+async def test_calls_of_a_gateway_without_credentials_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving({"work": ActionModule(echo)}, auth=Tokens()) as remote:

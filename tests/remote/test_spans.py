@@ -40,7 +40,7 @@ def provider() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _clear() -> Iterator[None]:
+def _check_spans() -> Iterator[None]:
     EXPORTER.clear()
     yield
     written = " ".join(span.to_json() for span in EXPORTER.get_finished_spans())
@@ -102,7 +102,7 @@ async def test_a_call_through_two_agents_is_one_tree_of_spans(module: Any) -> No
     assert inner_run.attributes["a2a.skill.id"] == "work"
 
 
-async def test_webhooks_are_children_of_the_admission_and_have_their_status() -> None:
+async def test_a_webhook_span_is_a_child_of_the_admission_and_has_the_http_status() -> None:
     push = PushSettings(dev=True, retries=())
     with receiving() as receiver:
         async with serving(

@@ -88,7 +88,7 @@ async def test_tools_can_be_chosen_and_names_never_collide() -> None:
         tools(registry, "gemini")  # type: ignore[arg-type]  # the error is what is tested
 
 
-async def test_the_callers_rules_apply_to_the_calls_of_a_model() -> None:
+async def test_the_rules_for_the_caller_apply_to_the_calls_of_a_model() -> None:
     registry = registry_of({"secret": ActionModule(echo)})
     rule = ACLRule(callers=["*"], targets=["*"], effect="allow", conditions={"roles": ["operator"]})
     executor = Executor(registry, acl=ACL([rule], default_effect="deny"))

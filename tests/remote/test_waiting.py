@@ -153,7 +153,7 @@ async def test_each_request_of_a_call_has_new_headers(wait: Any) -> None:
     assert all(recorder.authorizations)
 
 
-async def test_a_message_whose_response_is_lost_is_not_a_second_task() -> None:
+async def test_a_message_that_is_sent_again_starts_no_second_task() -> None:
     calls: list[Inputs] = []
 
     async def work(inputs: Inputs, context: Any) -> Any:
