@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from email import message_from_string
 from pathlib import Path
+from random import randbytes
 from typing import Any
 from urllib.parse import unquote
 
@@ -224,6 +225,7 @@ class Shop:
             "missing": lambda: JSONResponse({"detail": "No such item"}, 404),
             "invalid": lambda: JSONResponse({"detail": detail}, 422),
             "echoing": lambda: JSONResponse({"message": "the key s3cret is slow\x1b[31m"}, 429),
+            "cut": lambda: JSONResponse({"message": f"{'x' * 297} s3cret"}, 400),
             "page": lambda: Response("<h1>Forbidden</h1>", 403, media_type="text/html"),
             "unknown": lambda: JSONResponse({"detail": "user admin-7 is expired"}, 401),
             "crash": lambda: PlainTextResponse("Traceback: db at 10.0.0.7", 503),
@@ -234,6 +236,9 @@ class Shop:
             "hop1": lambda: RedirectResponse("text"),
             "large": lambda: StreamingResponse(self.endless(), media_type="text/plain"),
             "zipped": lambda: Response(gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}),
+            "zipped-error": lambda: Response(
+                gzip.compress(randbytes(100_000)), 400, {"Content-Encoding": "gzip"}
+            ),
         }
         return responses[kind]() if kind in responses else None
 
@@ -474,6 +479,7 @@ def test_responses_that_are_not_json_are_text_or_files(agent: Agent) -> None:
             "The API refused the call (422 Unprocessable Entity): query.day: Field required",
         ),
         ("page", "The API refused the call (403 Forbidden)"),
+        ("zipped-error", "The API refused the call (400 Bad Request)"),
         ("unknown", "The API did not accept the agent's credentials (401 Unauthorized)"),
         ("crash", "The API failed (503 Service Unavailable)"),
         ("broken", "The response of the API is not valid JSON"),
@@ -665,6 +671,8 @@ def test_the_credential_of_a_scheme_comes_from_the_environment(
 
         message = failure(call(agent, "answer", kind="echoing"))
         assert message.endswith("(429 Too Many Requests): the key … is slow[31m")
+        cut_message = failure(call(agent, "answer", kind="cut"))
+        assert cut_message.endswith("xxx …")
 
 
 def test_the_first_alternative_with_all_credentials_is_used(

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -221,10 +221,8 @@ class Operation:
         if status in CREDENTIALS_REFUSED:
             return ApiFailedError(f"The API did not accept the agent's credentials ({phrase})")
         if 400 <= status < 500:
-            message = message_of(body)
-            for credential in self.credentials:
-                for secret in credential.secrets:
-                    message = message.replace(secret, "…")
+            secrets = [secret for credential in self.credentials for secret in credential.secrets]
+            message = message_of(body, secrets)
             colon = ": " if message else ""
             return ApiRefusedError(f"The API refused the call ({phrase}){colon}{message}")
         if 300 <= status < 400:
@@ -355,18 +353,20 @@ def path_pattern(template: str) -> re.Pattern[str]:
     return re.compile("[^/]+".join(map(re.escape, literals)))
 
 
-def message_of(body: bytes) -> str:
-    """Return the message in the body of an error, as far as clients may see it.
+def message_of(body: bytes, secrets: Iterable[str] = ()) -> str:
+    """Return the message in the body of an error, without *secrets*, as clients may see it.
 
     >>> message_of(b'{"detail": [{"loc": ["query", "day"], "msg": "Field required"}]}')
     'query.day: Field required'
     """
     try:
-        return clean("; ".join(_messages(msgspec.json.decode(body))), MAX_MESSAGE)
+        text = "; ".join(_messages(msgspec.json.decode(body)))
     except (ValueError, RecursionError):
-        pass
-    text = body.decode(errors="replace").strip()
-    return "" if text.startswith("<") else clean(text.partition("\n")[0], MAX_MESSAGE)
+        text = body.decode(errors="replace").strip()
+        text = "" if text.startswith("<") else text.partition("\n")[0]
+    for secret in secrets:  # before the text is shortened, which could leave a part of a secret
+        text = text.replace(secret, "…")
+    return clean(text, MAX_MESSAGE)
 
 
 def _messages(value: Any) -> Iterator[str]:
@@ -387,19 +387,20 @@ async def _read(response: httpx.Response) -> bytes:
     """Return the body of a response, or the beginning of it for an error.
 
     Raises:
-        ApiFailedError: The body is compressed, or too large.
+        ApiFailedError: The response is successful, but compressed or too large.
     """
     body = bytearray()
+    is_compressed = response.headers.get("content-encoding", "identity").lower() != "identity"
     async for chunk in response.aiter_raw():
         body += chunk
         if not response.is_success and len(body) > MAX_ERROR:
-            return bytes(body[:MAX_ERROR])
+            break
         if len(body) > MAX_RESPONSE:
             raise ApiFailedError(f"The response of the API has more than {MAX_RESPONSE} bytes")
-    if body and response.headers.get("content-encoding", "identity").lower() != "identity":
-        if response.is_success:
-            raise ApiFailedError("The response of the API is compressed")
-        return b""
+    if not response.is_success:
+        return b"" if is_compressed else bytes(body[:MAX_ERROR])
+    if body and is_compressed:
+        raise ApiFailedError("The response of the API is compressed")
     return bytes(body)
 
 
