@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any, TypeAlias
 
 import pytest
-from apcore_a2a_server.engine.time_limits import TimeLimits
+from apcore_a2a_server.engine.limits import TimeLimits
 
 from .inloop import anyio_backend as anyio_backend
 

@@ -42,13 +42,12 @@ from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 from apcore_a2a_server.trace_context import SpanLog
 
-from .call import Call, pack
+from .call import Call, Verdict, pack
 from .change import NewParts, NewProgress, NewState, Restart, Update, change, create
 from .messages import agent_message, now
 from .pauses import Pause, input_required, question_parts
 from .process import Done
 from .setup import Setup
-from .verdict import Verdict
 
 logger = logging.getLogger(__name__)
 

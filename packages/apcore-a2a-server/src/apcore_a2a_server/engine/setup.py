@@ -16,9 +16,8 @@ from apcore_a2a_server.store import RepeatedError, UnavailableError
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
-from .limits import Capacity, Memory
+from .limits import Capacity, Memory, TimeLimits
 from .process import ProcessState
-from .time_limits import TimeLimits
 
 if TYPE_CHECKING:  # it needs an extra
     from apcore_a2a_server.spans import Spans

@@ -97,6 +97,7 @@ class PipelineRun(Protocol):
     @property
     def is_admitted(self) -> bool:
         """Whether the task is working; the module has not started before."""
+        ...
 
     async def admit(self) -> None:
         """Create the task, since nothing can refuse the call any more."""

@@ -28,9 +28,11 @@ from .port import (
     SendKey,
     Store,
     is_state,
+    pack_events,
+    unpack_events,
 )
 from .queries import Query
-from .task_logs import NO_LOG, EndedLog, TaskLog, pack_events, unpack_events
+from .task_logs import NO_LOG, EndedLog, TaskLog
 from .webhooks import (
     Attempt,
     Backlog,

@@ -1,12 +1,12 @@
 """The logs of tasks that an in-process store keeps in memory."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from .port import Event, pack_payload, unpack_payload
+from .port import Event
 from .webhooks import Webhook
 
 
@@ -44,23 +44,3 @@ objects are quick to delete, since they are no longer in the processor's cache b
 """
 
 NO_LOG: EndedLog = (0, 0, b"", "")
-
-
-def pack_events(events: Iterable[Event]) -> bytes:
-    """Return the payloads of events as lines."""
-    # compact JSON has no newlines, nor is the byte before it one (see `pack_payload`)
-    return b"\n".join([pack_payload(event.payload) for event in events])
-
-
-def unpack_events(packed: bytes, first_version: int, start: int, limit: int) -> list[Event]:
-    """Return up to *limit* events from packed ones, without the first *start*.
-
-    Args:
-        packed: What `pack_events` has returned.
-        first_version: The version of the first packed event.
-        start: The number of events to leave out.
-        limit: The maximum number of events.
-    """
-    lines = packed.split(b"\n", start + limit)[start : start + limit]
-    numbered_lines = enumerate(lines, first_version + start)
-    return [Event(version, unpack_payload(line)) for version, line in numbered_lines]
