@@ -15,6 +15,7 @@ from apcore_a2a_core.states import CANCELED, INPUT_REQUIRED
 from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.pauses import Pause
+from apcore_a2a_server.modules.approval import Approvals, call_key
 from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
@@ -684,6 +685,29 @@ async def test_a_nested_call_is_approved_once_and_runs_once(
         task = await answer_repeatedly(peer, task, "yes", len(amounts))
         assert contents(task) == [{"all": [{"paid": amount} for amount in amounts]}]
         assert payments.paid == [{"amount": amount} for amount in amounts]
+
+
+def test_the_result_of_a_call_is_not_used_for_an_equal_call_that_failed() -> None:
+    key, first_call, second_call = call_key("pay", {"amount": 5}), object(), object()
+
+    def resume(done: dict[str, list[Any]]) -> Approvals:
+        approvals = Approvals([key, key], json.loads(json.dumps(done)))
+        assert approvals.admit(key, first_call)
+        assert approvals.admit(key, second_call)
+        return approvals
+
+    approvals = resume({})
+    approvals.save_result(first_call, object())  # not JSON
+    approvals.save_result(second_call, {"n": 2})
+
+    approvals = resume(approvals.done)
+    assert approvals.result(first_call) == (False, None)
+    assert approvals.result(second_call) == (True, {"n": 2})
+    approvals.save_result(first_call, {"n": 1})
+
+    approvals = resume(approvals.done)
+    assert approvals.result(first_call) == (True, {"n": 1})
+    assert approvals.result(second_call) == (True, {"n": 2})
 
 
 async def test_concurrent_nested_calls_run_once_each(payments: PaymentAction) -> None:

@@ -36,7 +36,8 @@ class Approvals:
 
     Args:
         granted: The keys of approved calls (see `call_key`), one for each approval.
-        done: The results of the approved calls that were made, by key and in order.
+        done: The results of the approved calls that were made, by key and in order. A result after
+            that of a failed call, which is missing, has a key with its number.
     """
 
     def __init__(
@@ -65,17 +66,28 @@ class Approvals:
         if not self._calls:
             return False, None
         _, key, number = self._calls.get(id(context), (None, "", 0))
-        results = self.done.get(key, [])
-        return (True, results[number - 1]) if 0 < number <= len(results) else (False, None)
+        results = self.done.get(key, [])[number - 1 : number] if number else []
+        results = results or self.done.get(_numbered(key, number), [])
+        return (True, results[0]) if results else (False, None)
 
     def save_result(self, context: object, output: Any) -> None:
         """Save the result of an approved call, if it can be represented in JSON."""
         if not self._calls:
             return
-        _, key, _ = self._calls.pop(id(context), (None, "", 0))
+        _, key, number = self._calls.pop(id(context), (None, "", 0))
+        if not key:
+            return
         with suppress(TypeError, ValueError):
-            if key:
-                self.done.setdefault(key, []).append(json.loads(json.dumps(output)))
+            result, results = json.loads(json.dumps(output)), self.done.get(key, [])
+            if number == len(results) + 1:
+                self.done[key] = [*results, result]
+            else:
+                self.done[_numbered(key, number)] = [result]
+
+
+def _numbered(key: str, number: int) -> str:
+    """Return the key of the result of one call, of several with the same *key*."""
+    return f"{key}#{number}"
 
 
 class PipelineRun(Protocol):
