@@ -34,7 +34,7 @@ from tools.benchmarks.peers import ADAPTER, BUSY_SEND, FASTA2A, JS
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, Bench, Plan, figures_of
 from tools.benchmarks.scenarios import BUSY, CARD, GET, MANY_CHUNKS, SEND, STREAM
-from tools.benchmarks.servers import STACKS
+from tools.benchmarks.servers import STACKS, ServerFailed, output_of
 from tools.benchmarks.stored import (
     MEMORY,
     POSTGRESQL,
@@ -173,6 +173,20 @@ def test_the_best_of_two_rounds_is_kept_figure_by_figure() -> None:
     results.add(key("ours", SEND), Figures(answers=2, rate=6, cpu=2, p50=3, p99=10))
     best = results.figures[key("ours", SEND)]
     assert (best.answers, best.rate, best.cpu, best.p50, best.p99) == (3, 6, 1, 3, 9)
+
+
+def test_a_figure_of_one_round_is_kept_if_the_other_has_none() -> None:
+    measured, unmeasured = figures(1e-3, first_p50=2e-3), figures(1e-3)
+    assert measured.best(unmeasured).first_p50 == unmeasured.best(measured).first_p50 == 2e-3
+    assert math.isnan(measured.best(unmeasured).first_p99)
+
+
+def test_a_program_that_fails_or_takes_too_long_ends_a_measurement() -> None:
+    with pytest.raises(ServerFailed, match="no data"):
+        output_of([sys.executable, "-c", r"raise SystemExit('reading\nno data')"], 60)
+    with pytest.raises(ServerFailed, match=r"took more than 0 s: .*python"):
+        output_of([sys.executable, "-c", "import time; time.sleep(60)"], 0.01)
+    assert output_of([sys.executable, "-c", "print(7)"], 60) == "7\n"
 
 
 def test_a_ratio_needs_both_figures() -> None:

@@ -5,6 +5,9 @@ Each pair of agents runs the same function, generator or graph.
 
 import math
 from collections.abc import Callable
+from subprocess import TimeoutExpired
+
+import pytest
 
 from tests.e2e.environments import ROOT, python_environment
 from tools.benchmarks import messages, report
@@ -52,10 +55,17 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
 
 
 def plan(*, quick: bool) -> Plan:
-    """Install both libraries, and return the plan."""
+    """Install both libraries, and return the plan.
+
+    Raises:
+        ServerFailed: They can't be installed.
+    """
     sources = [ROOT / "packages" / f"apcore-a2a-{name}" for name in PACKAGES]
     requirements = [*REQUIREMENTS[ADAPTER], "langgraph", *serving_requirements()]
-    python = python_environment("peer-bridges", *requirements, sources=sources)
+    try:
+        python = python_environment("peer-bridges", *requirements, sources=sources)
+    except (pytest.skip.Exception, TimeoutExpired) as failure:
+        raise ServerFailed(str(failure)) from None
     return Plan(
         stacks=[STACK],
         servers=list(APPS),

@@ -41,14 +41,19 @@ class Figures:
         return Figures(
             answers=self.answers + other.answers,
             rate=max(self.rate, other.rate),
-            cpu=min(self.cpu, other.cpu),
-            p50=min(self.p50, other.p50),
-            p99=min(self.p99, other.p99),
-            first_p50=min(self.first_p50, other.first_p50),
-            first_p99=min(self.first_p99, other.first_p99),
-            delivery_p50=min(self.delivery_p50, other.delivery_p50),
-            delivery_p99=min(self.delivery_p99, other.delivery_p99),
+            cpu=_least(self.cpu, other.cpu),
+            p50=_least(self.p50, other.p50),
+            p99=_least(self.p99, other.p99),
+            first_p50=_least(self.first_p50, other.first_p50),
+            first_p99=_least(self.first_p99, other.first_p99),
+            delivery_p50=_least(self.delivery_p50, other.delivery_p50),
+            delivery_p99=_least(self.delivery_p99, other.delivery_p99),
         )
+
+
+def _least(*times: float) -> float:
+    """Return the least of the times that were measured, or NaN."""
+    return min((time for time in times if not math.isnan(time)), default=math.nan)
 
 
 class Key(NamedTuple):

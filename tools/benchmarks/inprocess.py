@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import gc
 import json
-import subprocess
 import sys
 import time
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from tools.benchmarks import messages
 from tools.benchmarks.child import loop_factory, resident_bytes
 from tools.benchmarks.figures import Figures, percentile
-from tools.benchmarks.servers import ROOT, ServerFailed
+from tools.benchmarks.servers import ServerFailed, output_of
 
 _LIMIT = 120.0  # seconds
 
@@ -70,12 +69,7 @@ def measure_streams(count: int) -> float:
 
 def _run_in_process(arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tools.benchmarks.inprocess", *arguments]
-    process = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT, check=False
-    )
-    if process.returncode:
-        raise ServerFailed((process.stderr.strip().splitlines() or ["no message"])[-1])
-    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(output_of(command, _LIMIT).splitlines()[-1])
     return result
 
 

@@ -23,7 +23,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from tools.benchmarks.servers import ROOT, ServerFailed
+from tools.benchmarks.servers import ROOT, ServerFailed, output_of
 
 RECORD = Path(__file__).with_suffix(".json")
 TOLERANCE = 0.03
@@ -115,18 +115,8 @@ def _count(folder: Path) -> dict[str, int]:
     ]
     # hashes that are not random make sets and dictionaries cost the same in each run
     variables = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT,
-        check=False,
-    )
-    if result.returncode:
-        raise ServerFailed((result.stderr.strip().splitlines() or ["no message"])[-1])
-    numbers: dict[str, int] = json.loads(result.stdout.splitlines()[-1])
+    output = output_of(command, _LIMIT, variables)
+    numbers: dict[str, int] = json.loads(output.splitlines()[-1])
     totals = {path.suffix: _total(path) for path in folder.iterdir()}
     # callgrind numbers its dumps from 1, in the order of the scenarios
     counts = {

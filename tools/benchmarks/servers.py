@@ -5,7 +5,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -147,6 +147,29 @@ class Server:
     ) -> None:
         if not self._errors.closed:
             self.stop()
+
+
+def output_of(
+    command: Sequence[str], seconds: float, variables: Mapping[str, str] | None = None
+) -> str:
+    """Run a program to its end; return its output.
+
+    Args:
+        command: The program and its arguments.
+        seconds: The time that it may take.
+        variables: Its environment, if not that of this process.
+
+    Raises:
+        ServerFailed: It failed, or took longer; with the last line of its errors.
+    """
+    options: dict[str, Any] = {"cwd": ROOT, "env": variables, "capture_output": True, "text": True}
+    try:
+        result = subprocess.run(command, timeout=seconds, check=False, **options)
+    except subprocess.TimeoutExpired:
+        raise ServerFailed(f"took more than {seconds:.0f} s: {' '.join(command)}") from None
+    if result.returncode:
+        raise ServerFailed((result.stderr.strip().splitlines() or ["no message"])[-1])
+    return str(result.stdout)
 
 
 def _command(name: str, stack: Stack, program: Sequence[str], store: str | None) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.benchmarks.servers import ROOT, ServerFailed
+from tools.benchmarks.servers import ROOT, ServerFailed, output_of
 
 _LIMIT = 60.0  # seconds: the machine may be busy
 EXTENSIONS = ROOT / "examples" / "extensions"
@@ -45,11 +45,7 @@ def _command() -> str:
 
 def _help_once() -> float:
     started_at = time.monotonic()
-    result = subprocess.run(
-        [_command(), "--help"], cwd=ROOT, capture_output=True, timeout=_LIMIT, check=False
-    )
-    if result.returncode:
-        raise ServerFailed(_last_line(result.stderr))
+    output_of([_command(), "--help"], _LIMIT)
     return time.monotonic() - started_at
 
 
