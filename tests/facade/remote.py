@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -333,13 +334,14 @@ class Screen:
         self._reader.start()
 
     def _read(self) -> None:
+        decoder = getincrementaldecoder("utf-8")()
         while True:
             try:
                 data = os.read(self._terminal, 65536)
             except OSError:  # Linux raises EIO when the other side is closed
                 return
             with self._changed:
-                self.text += data.decode()
+                self.text += decoder.decode(data)
                 self._changed.notify_all()
 
     def wait_for(self, pattern: str) -> None:
