@@ -256,10 +256,18 @@ async def create(
     record: TaskRecord,
     webhook: Webhook | None = None,
     key: SendKey | None = None,
+    client: str | None = None,
 ) -> Lease:
     """Store a new task with two events: submitted and working.
 
     Its creation time goes into its metadata: the status only has the time of the last change.
+
+    Args:
+        tasks: The live tasks of this process.
+        record: The task.
+        webhook: The push config of its message.
+        key: The idempotency key of its message.
+        client: The client that its memory is counted for, as long as it is live.
 
     Returns:
         The lease to run the task.
@@ -275,7 +283,7 @@ async def create(
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)
     webhooks = () if webhook is None else (webhook,)
-    return await tasks.create(record, [submitted, working], webhooks, key)
+    return await tasks.create(record, [submitted, working], webhooks, key, client)
 
 
 async def change(

@@ -78,6 +78,7 @@ class Run:
         client: The client whose limits the run counts towards.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
+        small_value: The last input or output that was found to be small.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
@@ -101,6 +102,7 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.spans = SpanLog()
+        self.small_value: object = None
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
         self.has_place = False
@@ -148,7 +150,6 @@ class Run:
         if not self.verdict.is_known:
             try:
                 self.lease = await self._begin_task()
-                self._setup.tasks.count_for(self.client, self.call.message.task_id)
             except Exception as error:  # apcore wraps what a step raises: keep the original
                 self._refusal = error
                 raise
@@ -159,13 +160,15 @@ class Run:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         if self.restart is not None:
             await self._change(self.restart)
+            tasks.count_for(self.client, task_id)
             return self.lease
         # from here on, the memory of the message is counted with the task, not as a request body
         connection = self.call.caller.connection
         connection.on_stored()
         self._setup.memory.keep_for(connection, task_id)
         if self.answer is None:
-            return await create(tasks, self._new_record(), self.call.webhook, self.call.key)
+            record, webhook, key = self._new_record(), self.call.webhook, self.call.key
+            return await create(tasks, record, webhook, key, self.client)
         transition, pause = self.answer
         if pause.question is not None:
             await self._preflight()
@@ -173,6 +176,7 @@ class Run:
         transition = replace(transition, resume=self._pack_call(), skill_id=skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
+        tasks.count_for(self.client, task_id)
         return tasks.lease_of(task_id)
 
     async def _preflight(self) -> None:
@@ -331,7 +335,7 @@ class Run:
         """
         skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field
-        if is_slow := is_large_or_long(output):
+        if is_slow := output is not self.small_value and is_large_or_long(output):
             artifact = await large_values.call(artifact_of, *arguments, client=client)
         else:
             artifact = artifact_of(*arguments)

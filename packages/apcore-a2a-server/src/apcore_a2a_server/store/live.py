@@ -155,7 +155,7 @@ class LiveTask(Struct):
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
-        client: the client that runs or answers it, once `count_for` has set it.
+        client: the client that runs or answers it, if it is known.
         size: about how many bytes it takes in memory, here or in the store.
         kept_size: how many of these bytes are kept here, and not counted by the store.
     """
@@ -204,8 +204,11 @@ class LiveTasks:
         payloads: list[Payload],
         webhooks: Sequence[Webhook] = (),
         key: SendKey | None = None,
+        client: str | None = None,
     ) -> Lease:
         """Store a new task with its first events and webhooks; return the lease to run it.
+
+        The task is counted for *client*, as long as it is live.
 
         Raises:
             RepeatedError: The same send has already created a task.
@@ -213,9 +216,9 @@ class LiveTasks:
             StoreFullError: The store is full, and has no task that it may delete.
         """
         record.version = len(payloads)
-        new_task = NewTask(record, _number_events(payloads, 1), webhooks, key)
-        live = LiveTask(record)
+        live = LiveTask(record, client=client)
         self._add(live)
+        new_task = NewTask(record, _number_events(payloads, 1), webhooks, key, live.size)
         # Other requests may read the new task from the store before `create` returns here. The
         # lock makes them wait until this process knows its lease.
         async with live.lock:
@@ -230,7 +233,8 @@ class LiveTasks:
         if self.store.is_durable:
             self._drop_call(record)
             self._remember(live, new_task.slim_events())
-        self._report(None, record)
+        if self._on_state is not None:
+            self._on_state(None, record)
         return live.lease
 
     async def open(self, task_id: str) -> LiveTask | None:
@@ -311,8 +315,8 @@ class LiveTasks:
             self._grow(live, growth)
         # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
-        if restart or state_before != state:
-            self._report(previous, record)
+        if self._on_state is not None and (restart or state_before != state):
+            self._on_state(previous, record)
 
     async def adopt(self, claim: Claim) -> None:
         """Keep a claimed task, which this process runs from now on."""
@@ -484,10 +488,6 @@ class LiveTasks:
         live.tail += events
         if len(live.tail) > 2 * self.store.retention.max_events:
             del live.tail[: -self.store.retention.max_events]
-
-    def _report(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        if self._on_state is not None:
-            self._on_state(before, after)
 
 
 def _size(record: TaskRecord) -> int:

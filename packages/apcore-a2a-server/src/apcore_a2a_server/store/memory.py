@@ -32,7 +32,6 @@ from .task_index import (
     END,
     ContextKey,
     Encoded,
-    Listing,
     MessageBytes,
     StoredTask,
     TaskIndex,
@@ -111,11 +110,11 @@ class InMemoryTaskStore(InProcessStore):
         self._tasks: dict[str, StoredTask] = {}
         self._contexts: dict[ContextKey, _Context] = {}
         self._owners: dict[str, TaskIndex] = {}
-        self._by_end: Listing[StoredTask] = Listing(attrgetter("updated"))
-        """The tasks that have ended, in the order of their ends."""
+        # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
+        self._by_end: OrderedDict[str, None] = OrderedDict()
+        """The ids of the tasks that have ended, in the order of their ends."""
         self._ended_bytes: Counter[str] = Counter()
         """The bytes of each owner's tasks that have ended."""
-        # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
         self._expiring: OrderedDict[ContextKey, None] = OrderedDict()
         """Conversations whose tasks have all ended, in the order in which they expire."""
         self._webhooks: dict[str, Sequence[Webhook]] = {}
@@ -389,7 +388,7 @@ class InMemoryTaskStore(InProcessStore):
         index.add(stored)
         context.tasks.add(stored)
         if stored.has_ended:
-            self._by_end.add(stored)
+            self._by_end[stored.id] = None
             self._ended_bytes[stored.owner] += stored.size + sum(map(len, stored.large))
         else:
             context.open_tasks += 1
@@ -405,7 +404,7 @@ class InMemoryTaskStore(InProcessStore):
             del self._owners[owner]
         context.tasks.remove(stored)
         if stored.has_ended:
-            self._by_end.remove(stored)
+            del self._by_end[stored.id]
             self._ended_bytes[owner] -= stored.size + sum(map(len, stored.large))
             if not self._ended_bytes[owner]:
                 del self._ended_bytes[owner]
@@ -441,8 +440,8 @@ class InMemoryTaskStore(InProcessStore):
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str] = ()) -> str | None:
         """Return the oldest ended task that is not kept, if possible of the first owner."""
         indexes = (self._owners[owner] for owner in owners if owner in self._owners)
-        ended_tasks = chain(*(index.ended_tasks() for index in indexes), self._by_end)
-        ended_ids = (stored.id for stored in ended_tasks)
+        ended_tasks = chain.from_iterable(index.ended_tasks() for index in indexes)
+        ended_ids = chain((stored.id for stored in ended_tasks), self._by_end)
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:

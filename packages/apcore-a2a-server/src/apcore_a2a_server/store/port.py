@@ -17,6 +17,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
@@ -27,7 +28,14 @@ from apcore_a2a_core.data import (
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
 )
-from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_large
+from apcore_a2a_core.records import (
+    LARGE_MESSAGE,
+    Payload,
+    TaskRecord,
+    fill,
+    gaps,
+    without_large,
+)
 from apcore_a2a_core.values import dump_json, read_json
 from msgspec import Struct, structs
 
@@ -186,16 +194,19 @@ class NewTask(Struct, frozen=True):
         events: its first events.
         webhooks: its webhooks, which get a notification of each of these events.
         key: the idempotency key of its send; no other task of the same owner has it.
+        size: the size of the task as JSON in bytes, if that is known.
     """
 
     record: TaskRecord
     events: Sequence[Event]
     webhooks: Sequence[Webhook] = ()
     key: SendKey | None = None
+    size: float = inf
 
     def slim_events(self) -> list[Event]:
         """Return the events with gaps for the large messages of the task."""
-        if self.record.first < 0:  # a message that was not counted can't be found again
+        # a small task has none, and a message that was not counted can't be found again
+        if self.size < LARGE_MESSAGE or self.record.first < 0:
             return [*self.events]
         return [event.without_large() for event in self.events]
 
