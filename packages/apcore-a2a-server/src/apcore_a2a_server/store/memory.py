@@ -381,7 +381,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _add(self, stored: StoredTask, context: _Context) -> None:
         """Count a task, and put it into the indexes."""
-        self._tasks[stored.id] = stored
+        self._tasks[stored.id], size = stored, stored.size
         index = self._owners.get(stored.owner)
         if index is None:
             index = self._owners[stored.owner] = TaskIndex()
@@ -389,28 +389,28 @@ class InMemoryTaskStore(InProcessStore):
         context.tasks.add(stored)
         if stored.has_ended:
             self._by_end[stored.id] = None
-            self._ended_bytes[stored.owner] += stored.size + sum(map(len, stored.large))
+            self._ended_bytes[stored.owner] += size + sum(map(len, stored.large))
         else:
             context.open_tasks += 1
-        self._bytes += stored.size
+        self._bytes += size
         if stored.large:
             self._messages.replace((), stored.large)
 
     def _remove(self, stored: StoredTask, context: _Context) -> None:
         """Undo `_add`, except that the task keeps its place in the order of creation."""
-        owner = stored.owner
+        owner, size = stored.owner, stored.size
         self._owners[owner].remove(stored)
         if not self._owners[owner]:
             del self._owners[owner]
         context.tasks.remove(stored)
         if stored.has_ended:
             del self._by_end[stored.id]
-            self._ended_bytes[owner] -= stored.size + sum(map(len, stored.large))
+            self._ended_bytes[owner] -= size + sum(map(len, stored.large))
             if not self._ended_bytes[owner]:
                 del self._ended_bytes[owner]
         else:
             context.open_tasks -= 1
-        self._bytes -= stored.size
+        self._bytes -= size
         if stored.large:
             self._messages.replace(stored.large, ())
 

@@ -128,12 +128,13 @@ class Listing(Generic[T]):
 
     def add(self, item: T) -> None:
         """Add an item in its place."""
-        number = self._get_number(item)
-        index = self._block_before(number, self._get_number)
+        number, index = self._get_number(item), len(self._blocks) - 1
         block = self._blocks[index]
         if not block or self._get_number(block[-1]) < number:
             block.append(item)
         else:
+            index = self._block_before(number, self._get_number)
+            block = self._blocks[index]
             insort(block, item, key=self._get_number)
         if len(block) > MAX_BLOCK:
             middle = len(block) // 2
