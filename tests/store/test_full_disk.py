@@ -128,7 +128,7 @@ def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_loses_its_lease(
         runs = [agent.start(skill, seconds=1) for skill in ("again", "once")]
         filler = fill(disk)
         for task_id in runs:
-            agent.process.wait_for(f"(Task {task_id}: its change could not be saved)")
+            agent.process.wait_for(f"(Task {task_id}: given up, since the store is unavailable)")
         make_room(agent, filler)
         check_after_lost_leases(agent, runs)
 

@@ -247,7 +247,7 @@ class Engine:
         state = self._setup.state
         if state.is_draining or not state.has_started:
             raise DrainingError if state.is_draining else NotStartedError
-        if run.answer is None:  # an answer lets a task end, which frees memory
+        if run.resumed_from is None:  # an answer lets a task end, which frees memory
             self._setup.memory.check(call.caller.client)
         await self._setup.capacity.check(call, self.runs.values())
         # of several answers at once, the first counts; if it is refused, the next one
@@ -298,7 +298,7 @@ class Engine:
         # `_admit` must not wait forever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is not an error.
         if not run.verdict.is_known:
-            run.verdict.give(None if run.answer is not None else InternalError())
+            run.verdict.give(None if run.resumed_from is not None else InternalError())
         if not asyncio_task.cancelled() and (error := asyncio_task.exception()):
             message, event = "Task %s: run crashed outside its error handling", "run_crashed"
             logger.error(message, task_id, exc_info=error, extra={"event": event})

@@ -56,7 +56,7 @@ EVENTS_PER_YIELD = 10
 MAX_PROGRESS = 10_000
 """Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
-"""Maximum size of the text of an output that becomes a message in the history, in bytes."""
+"""Maximum size of the message in the history that has the text of an output, in bytes."""
 
 
 class Run:
@@ -65,16 +65,16 @@ class Run:
     Args:
         setup: The dependencies of runs.
         call: The call to run.
-        answer: For a paused task: the transition back to working, and the pause that it ends.
+        resumed_from: For a paused task: the transition back to working, and the pause that it ends.
         restart: After a failover: the update that starts the task again.
         lease: After a failover: the lease to run the task.
 
     Attributes:
         task: The asyncio task; set when the run is launched.
-        lease: The lease to run the A2A task; None until the task is working.
+        lease: The lease to run the A2A task; None until it is working, except after a failover.
         token: The cancel token that the module sees.
         threads: The pool that runs synchronous modules.
-        processes: The pool that runs modules that compute.
+        processes: The processes for modules that declare `resources.cpu`.
         client: The client whose limits the run counts towards.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
@@ -90,7 +90,7 @@ class Run:
         self,
         setup: Setup,
         call: Call,
-        answer: tuple[NewState, Pause] | None = None,
+        resumed_from: tuple[NewState, Pause] | None = None,
         restart: Restart | None = None,
         lease: Lease | None = None,
     ) -> None:
@@ -117,13 +117,13 @@ class Run:
         self._artifact_size = 0
         self._refusal: Exception | None = None
         self.lease = lease
-        self.answer = answer
+        self.resumed_from = resumed_from
         self.restart = restart
         self.is_repeatable = restart is not None
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the task is working; the module has not started before."""
+        """Whether the task is working; before that, the module has not started."""
         return self.verdict.is_known
 
     def stop(self) -> None:
@@ -132,20 +132,20 @@ class Run:
         self.task.cancel()
 
     async def admit(self) -> None:
-        """Create the A2A task, or set it back to working; do nothing after the first time.
+        """Create the A2A task of a new call; other calls have their task already.
 
-        The admit step of apcore's pipeline calls this just before the module runs. An exception
-        until then refuses the request, and leaves no task; a later one fails the task.
+        The admit step of apcore's pipeline calls this just before the module runs. For a new call,
+        an exception until then refuses the request; a later one fails the task.
         """
         self.spans.end_check()
         if self.restart is None:
             await self.begin()
 
     async def begin(self) -> None:
-        """Set the A2A task to working, also when it is started again.
+        """Create the A2A task or set it to working; do nothing after the first time.
 
-        The execute step calls this just before the module, once a thread or process is free: if
-        this replica is lost before, the attempt does not count.
+        After a failover, the execute step calls this first, once a thread or process is free: if
+        this replica is lost before that, the attempt does not count.
         """
         if not self.verdict.is_known:
             try:
@@ -166,13 +166,13 @@ class Run:
         connection = self.call.caller.connection
         connection.on_stored()
         self._setup.memory.keep_for(connection, task_id)
-        if self.answer is None:
+        if self.resumed_from is None:
             record, webhook, key = self._new_record(), self.call.webhook, self.call.key
             return await create(tasks, record, webhook, key, self.client)
-        transition, pause = self.answer
-        if pause.question is not None:
+        transition, pause = self.resumed_from
+        if pause.question is not None:  # the answer may have changed the inputs
             await self._preflight()
-        skill_id = None if pause.skill_id else self.call.skill.id
+        skill_id = None if pause.skill_id else self.call.skill.id  # else the answer has chosen it
         transition = replace(transition, resume=self._pack_call(), skill_id=skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
@@ -180,7 +180,7 @@ class Run:
         return tasks.lease_of(task_id)
 
     async def _preflight(self) -> None:
-        """Raise the error with which the executor would refuse the call.
+        """Raise an error if the executor would refuse the call.
 
         The time limit also holds here, since a module's own check may hang.
         """
@@ -201,7 +201,7 @@ class Run:
             with time_limit:
                 updates = await self._execute()
             self.ended_record = await self._change(*updates)
-        except StaleTaskError:  # another caller or replica has ended the task
+        except StaleTaskError:  # the task was ended elsewhere, or the change was not saved
             return
         except TimeoutError as error:
             if not time_limit.is_exceeded:  # raised by the module itself
@@ -219,7 +219,7 @@ class Run:
             await self._fail(error)
             forget_frames(error)
         finally:
-            # the context belongs to the asyncio task, and the task to the run: this breaks the
+            # the run has the asyncio task, the task its contextvars, and these the run: break the
             # cycle, so that inputs are freed at once, without the garbage collector
             current.set(None)
 
@@ -229,8 +229,8 @@ class Run:
     async def _execute(self) -> list[Update]:
         """Call the module; return the updates that complete the task."""
         if self.call.question is not None:
-            raise self.call.question
-        if self.answer is not None:
+            raise self.call.question  # an exception, which pauses the task
+        if self.resumed_from is not None:
             await self.begin()
         if not self._setup.has_steps and not self.verdict.is_known:
             await self._preflight()
@@ -257,7 +257,7 @@ class Run:
                 if isinstance(chunk, REPORTS):
                     await self.take_report(chunk)
                 elif self.call.skill.streams:
-                    await self._append(chunk)
+                    await self._write_chunk(chunk)
                 else:
                     output = chunk
         finally:
@@ -266,7 +266,7 @@ class Run:
                 await close()
         return await self._complete(output)
 
-    async def _append(self, chunk: Any) -> None:
+    async def _write_chunk(self, chunk: Any) -> None:
         new_parts = await self._new_parts(chunk)
         if new_parts.artifact.parts:
             await self._change(new_parts)
@@ -275,7 +275,7 @@ class Run:
                 await asyncio.sleep(0)
 
     def text_field(self, module_id: str) -> str | None:
-        """Return the member of a module's output that is text, if there is one."""
+        """Return the name of the output member that is text; None if there is none."""
         return text_field_of(self._setup.skills.get_definition(module_id))
 
     async def report_progress(self, text: str, data: Any) -> None:
@@ -328,7 +328,10 @@ class Run:
         return self._message(text) if text else None
 
     async def _new_parts(self, output: Any, *, last: bool = False) -> NewParts:
-        """Convert a chunk or, as the *last* parts, an output.
+        """Return the update for a chunk, or for the output that ends the artifact (*last*).
+
+        This also counts the size of the artifact, and collects its text for the reply. Large values
+        are converted in the thread `large_values`.
 
         Raises:
             OutputError: The output is not JSON, or makes the artifact too large.
@@ -344,7 +347,7 @@ class Run:
                 self._reply_texts.append(part.text[:MAX_REPLY])
                 self._reply_size += len(part.text)
         if self.call.wants_text or self._setup.text_results:
-            # chunks of text are joined, so each JSON has its own lines
+            # clients join chunks of text, so each chunk of JSON ends with a newline
             end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
         parts = artifact.parts
@@ -361,8 +364,8 @@ class Run:
             await self._pause(error)
         elif not self.verdict.is_known and self.restart is None:
             self.verdict.give(self._setup.refusal_for(self._refusal or error, self.call))
-            # if the result of a write is unknown, a durable task may exist by now, and another
-            # replica may run it; without such a write, only this run can fail the task
+            # a task may exist although the call is refused. If `begin` failed in a durable store,
+            # another replica may run that task; else only this run can fail it
             if self._refusal is None or not self._setup.tasks.store.is_durable:
                 await self._try_change(NewState(FAILED, self._message("Not admitted")))
         elif error_type == "ExecutionCancelledError":
@@ -379,7 +382,7 @@ class Run:
             await self._try_change(NewState(state, reason, metadata=metadata))
 
     async def _pause(self, error: BaseException) -> None:
-        """Pause the task for input or approval; refuse a call that would be refused anyway."""
+        """Pause the task for input or approval, or refuse a call that the executor would refuse."""
         self.spans.end_check()
         try:
             if not self.verdict.is_known and self.restart is None:
@@ -408,18 +411,18 @@ class Run:
             self.pause = pause
 
     def _take_place(self) -> None:
-        """Take a place among the client's paused tasks; a task that has paused before needs none.
+        """Take a place among the client's paused tasks; resumed and restarted tasks need none.
 
         Raises:
             TooMuchError: The client has too many paused tasks, or exceeds its share of the memory.
         """
-        if self.answer is None and self.restart is None:
+        if self.resumed_from is None and self.restart is None:
             self._setup.memory.check_pause(self.client, size_of(self.call.message))
             self._setup.capacity.paused.take(self.client)
             self.has_place = True
 
     async def _try_change(self, update: NewState) -> bool:
-        """Change the task; return False if another caller or replica has ended it."""
+        """Change the task; return False if it was ended elsewhere, or the change was not saved."""
         try:
             await self._change(update)
         except StaleTaskError:
@@ -438,12 +441,12 @@ class Run:
             raise StaleTaskError from None
 
     def _give_up_task(self) -> None:
-        """Stop renewing the lease of the A2A task, since it is unknown whether a change was saved.
+        """Stop renewing the lease of the A2A task, since the store is unavailable.
 
         If the task is still working when the lease expires, a replica claims it.
         """
         task_id, extra = self.call.message.task_id, {"event": "task_not_saved"}
-        logger.error("Task %s: its change could not be saved", task_id, extra=extra)
+        logger.error("Task %s: given up, since the store is unavailable", task_id, extra=extra)
         self._setup.tasks.forget(task_id)
 
     def _message(self, *parts: str | Part) -> Message:
@@ -481,7 +484,7 @@ class Run:
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
-        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else the client is asked
+        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else the client must choose
         new_task = Task(
             id=message.task_id,
             context_id=message.context_id,

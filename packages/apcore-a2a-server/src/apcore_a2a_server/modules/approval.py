@@ -1,4 +1,4 @@
-"""Approval of calls by the client, and the approvals of a task (FR-EXE-002)."""
+"""The client's approval of calls, and the approvals of a task (FR-EXE-002)."""
 
 import json
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ def call_key(skill_id: str, arguments: Mapping[str, Any]) -> str:
 class Approvals:
     """The approvals of a task, and the results of approved calls.
 
-    A task that resumes after a pause runs its module from the beginning. Approved calls that were
-    made before the pause are not repeated: their results are used again. Each approval is for one
-    call; if a module makes the same call twice, it needs two approvals.
+    A task that resumes after a pause runs its module from the beginning. Approved calls whose
+    results were saved before the pause are not repeated: these results are used again. Each
+    approval is for one call; if a module makes the same call twice, it needs two approvals.
 
     Args:
         granted: The keys of approved calls (see `call_key`), one for each approval.
-        done: The results of the approved calls that were made, by key and in order. A result after
-            that of a failed call, which is missing, has a key with its number.
+        done: The saved results of approved calls, by key and in order. A result after that of a
+            failed call, which is missing, has a key with its number.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PipelineRun(Protocol):
     threads: ThreadPool
     """The threads for synchronous modules."""
     processes: ProcessPool
-    """The processes for modules that compute."""
+    """The processes for modules that declare `resources.cpu`."""
     client: str
     """The client whose share of threads and processes the run uses."""
     approvals: Approvals
@@ -110,17 +110,17 @@ class PipelineRun(Protocol):
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the task is working; the module has not started before."""
+        """Whether the task is working; before that, the module has not started."""
         ...
 
     async def admit(self) -> None:
         """Create the task, since nothing can refuse the call any more."""
 
     async def begin(self) -> None:
-        """Set the task to working before the module starts, even if it is started again."""
+        """Make sure that the task is working, just before the module starts."""
 
     def text_field(self, module_id: str) -> str | None:
-        """Return the member of a module's output that is text, if there is one."""
+        """Return the name of the output member that is text; None if there is none."""
 
     async def take_report(self, report: Progress | Usage) -> None:
         """Report progress to readers, or add usage to that of the task."""
@@ -131,14 +131,17 @@ current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=N
 
 
 class ApprovalPendingError(Exception):
-    """A call needs approval first; runs recognize it, and apcore's own error, by this name."""
+    """A call needs approval first; runs also recognize apcore's own error of this name."""
 
 
 class ClientApproval:
     """An apcore ApprovalHandler that asks the A2A client, by pausing the task."""
 
     async def request_approval(self, request: Any) -> Any:
-        """Return "approved" if the client has approved exactly this call, else "pending"."""
+        """Return "approved" if the client has approved exactly this call, else "pending".
+
+        Calls outside this server's runs, and calls with arguments that are not JSON, are rejected.
+        """
         run = current.get()
         if run is None:
             reason = "Approval needs an A2A client, and this call has none"
@@ -153,7 +156,7 @@ class ClientApproval:
         return ApprovalResult(status="pending")
 
     async def check_approval(self, approval_id: str) -> Any:
-        """Reject the token, since this handler issues none."""
+        """Reject the approval id, since this handler issues none."""
         return ApprovalResult(status="rejected", approval_id=approval_id)
 
 
@@ -168,8 +171,9 @@ class ApprovalPolicy(NamedTuple):
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.
 
-        Executors without steps and pipelines without a gate do not request it, and before 0.31
-        apcore's gate ignores approval that only the YAML of a module requires.
+        Executors without steps and pipelines without a gate do not request it. Before apcore 0.31,
+        the gate ignores approval that only the YAML of a module requires: the server requests it,
+        unless the operator has a handler of their own.
         """
         is_for_executor = self.has_gate and (skill.is_gated or not self.asks_client)
         return skill.needs_approval and not is_for_executor
