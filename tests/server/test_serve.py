@@ -184,7 +184,7 @@ def test_a_running_task_may_finish_during_shutdown(folder: Path, tmp_path: Path)
         assert agent.end(signal.SIGTERM) == 0
         assert send.answer.state == "completed"
         assert last_state(stream.answer) == ("completed", "")
-    assert "Shutting down; running tasks: 2, for at most 20 s" in agent.log
+    assert "Shutting down; waiting at most 20 s for running tasks: 2" in agent.log
 
 
 @pytest.mark.process

@@ -17,7 +17,7 @@ from msgspec.json import decode, encode
 
 TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.A)
 MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x7e]{0,255}[\x21-\x7e]", re.A)
-"""A member of `tracestate`, split at commas; a second `=` in its value is refused separately."""
+"""A member of `tracestate`; a second `=` in its value is refused separately."""
 MAX_STATE = 512
 """Maximum size of `tracestate` that is kept, in bytes; the specification asks for at least that."""
 MAX_MEMBERS = 32
@@ -25,13 +25,13 @@ MAX_MEMBERS = 32
 KNOWN_FLAGS = 0x03
 """The flags of Trace Context 2, sampled and random; others must not be passed on."""
 UNUSABLE_IDS = frozenset({"0" * 32, "f" * 32})
-"""Trace ids that are replaced by a new one: the first is invalid, apcore refuses the second."""
+"""Trace ids that are not accepted: zeros are invalid, and apcore refuses the id of only f."""
 SAMPLED = "01"
 """The flags of a trace that begins here."""
 
 
 class Trace(Struct, frozen=True):
-    """A position in a trace: the span whose children come next.
+    """A position in a trace: the span that will be the parent of the next spans.
 
     Attributes:
         trace_id: The id of the trace, 32 hexadecimal digits.
@@ -72,7 +72,7 @@ class Trace(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> "Trace | None":
-        """Parse the text that `str` returns for a trace; None if it is not valid."""
+        """Parse what `str` returns for a trace with a span; None if the text is not valid."""
         traceparent, _, state = text.partition(" ")
         return received_trace({"traceparent": traceparent, "tracestate": state})
 
@@ -143,12 +143,12 @@ SpanKind: TypeAlias = Literal["queue", "check", "module", "call", "remote", "wai
 SpanStatus: TypeAlias = Literal["ok", "error", "running"]
 
 MAX_SPANS = 200
-"""Maximum number of spans that are kept of a run, and shown of a task."""
+"""Maximum number of spans that a run keeps, and that the trace page of a task shows."""
 MAX_SPANS_SIZE = 64 * 1024
 """Maximum size of a task's spans in the store, in characters."""
 MAX_NAME = 128
 """Maximum length of a span's name, in characters."""
-PAUSES = frozenset(
+NOT_FAILURES = frozenset(
     {
         "ApprovalPendingError",
         "GeneratorExit",
@@ -156,14 +156,14 @@ PAUSES = frozenset(
         "InputRequiredModuleError",
     }
 )
-"""Exceptions that are not failures: the task pauses, or a client leaves its stream."""
+"""Exceptions by which a task pauses, or a client leaves its stream."""
 
 
 SpanRow: TypeAlias = list[Any]
 """A span: number, number of its parent or -1, kind, name, start, end or 0, and whether it failed.
 
-Times are those of the monotonic clock. Rows are lists, which are serialized without conversion,
-because every run makes three of them.
+Times are those of the monotonic clock. Every run makes several rows, so they are lists, which are
+serialized without conversion.
 """
 NUMBER, NAME, START, END, HAS_FAILED = 0, 3, 4, 5, 6
 
@@ -201,12 +201,12 @@ class SpanLog:
             self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
 
     def begin(self, name: str, kind: SpanKind = "call", chain: Sequence[str] = ()) -> SpanRow:
-        """Begin the span of a call of a module; the first one is the run's skill.
+        """Begin the span of a module's call. The first call is that of the run's skill.
 
         Args:
             name: The id of the module.
-            kind: The kind of the call.
-            chain: The modules through which the call comes, itself included.
+            kind: The kind of the call; "call" becomes "module" for the run's skill.
+            chain: The ids of the calling modules, outermost first, and of the called module.
         """
         if self._root is None:
             root_kind = "module" if kind == "call" else kind
@@ -225,7 +225,7 @@ class SpanLog:
         """End the span of a call of a module."""
         span[END] = monotonic()
         if error is not None:
-            span[HAS_FAILED] = type(error).__name__ not in PAUSES
+            span[HAS_FAILED] = type(error).__name__ not in NOT_FAILURES
 
     def dump(self, *, is_over: bool = True) -> str:
         """Return the spans as text; if the run is over, spans that are still open have failed."""
@@ -245,7 +245,7 @@ class SpanLog:
         return row
 
     def _caller(self, chain: Sequence[str]) -> int:
-        """Return the number of the span that a call comes from: the last open one of its caller."""
+        """Return the number of a call's parent: the last open span of the calling module."""
         if len(chain) > 1:
             for row in reversed(self._rows):
                 if row[NAME] == chain[-2] and not row[END]:
@@ -291,7 +291,7 @@ class SpanChunk(NamedTuple):
     """The spans of one run of a task, or of one wait for an answer.
 
     Attributes:
-        dropped: The number of spans beyond the limit.
+        dropped: The number of spans that are missing; 1 for a line that was cut off.
         spans: The spans, in the order in which they were added.
     """
 
@@ -312,6 +312,6 @@ def _read_chunk(dropped: int, offset: float, now: float, rows: Sequence[Any]) ->
         seconds = round((end or now) - start, 6) if end or now else None
         status: SpanStatus = "error" if has_failed or (now and not end) else "ok"
         known_status = "running" if seconds is None else status
-        times = start + offset, seconds, known_status
-        spans.append(StoredSpan(number, parent, kind, str(name)[:MAX_NAME], *times))
+        short_name, began = str(name)[:MAX_NAME], start + offset
+        spans.append(StoredSpan(number, parent, kind, short_name, began, seconds, known_status))
     return SpanChunk(dropped, spans)

@@ -60,7 +60,7 @@ class Card(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The agent's address as a request has it; ANY_TARGET if the settings have the URL."""
+    """The agent's address in a request; ANY_TARGET for all requests if the settings have a URL."""
 
     scheme: str = ""
     host: bytes = b""
@@ -96,7 +96,7 @@ class CardPages:
         self._access = access
         self._settings = settings
         self._authenticates = settings.auth is not None
-        # another host gets another card, unless the settings have the URL
+        # without a URL in the settings, the card has the request's host: caches must not share it
         self._caching = PRIVATE_CACHING if settings.url is None else PUBLIC_CACHING
         self._schemes = {} if settings.auth is None else declared_schemes(settings.auth)
         self._security = security_members(self._schemes) if self._schemes else {}
@@ -132,6 +132,7 @@ class CardPages:
                     return
                 caching = NO_STORE
             card = await self._card(url, visible, tenant)
+            # the card may be out of date if the rules were checked again meanwhile
             if tenant is None and visible is self._public[2]:
                 if len(self._public_keys) >= MAX_CARDS:
                     self._public_keys.clear()
@@ -170,7 +171,7 @@ class CardPages:
         return (await self._extended(caller.identity, url, caller.tenant)).document
 
     async def _extended(self, identity: Identity | None, url: str, tenant: Tenant | None) -> Card:
-        """Return the card with the skills that *identity* may call, in the tenant if any."""
+        """Return the card with the skills that *identity* may call, or the card of the tenant."""
         verdicts = await self._access.verdicts(self._skills.list(), identity)
         allowed = frozenset(skill_id for skill_id in verdicts if verdicts[skill_id].allowed)
         return await self._card(url, allowed, tenant)
@@ -182,7 +183,8 @@ class CardPages:
         async with self._public_lock:  # one caller checks the rules, and the others wait for it
             generation, expires, skill_ids = self._public
             if generation != self._skills.generation or time.monotonic() >= expires:
-                # read before the rules are checked, so that the next call notices a later change
+                # the generation is read first: if the registry changes during the check, the next
+                # call checks again
                 generation = self._skills.generation
                 verdicts = await self._access.verdicts(self._skills.list(), None)
                 skill_ids = frozenset(
@@ -232,7 +234,7 @@ class CardPages:
         return Target(scheme, hosts[0] if hosts else b"", agent_root_path(scope))
 
     def _url_and_tenant(self, scope: Scope) -> tuple[str, Tenant | None]:
-        """Return the agent's URL as the request has it, and the tenant that the request is for."""
+        """Return the agent's URL for the request, and the tenant that the request is for."""
         scheme, host, root_path = self._target(scope)
         return self._address(scheme, host.decode("latin-1"), root_path), scope.get(FOUND_TENANT)
 
@@ -266,7 +268,7 @@ class CardPages:
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
         document |= self._security
-        # Clients that have the card need another one when its keys change.
+        # The revision covers the signing keys too: when these change, cached cards are out of date.
         content = [document, self.signer.jwks()] if self.signer is not None else document
         revision = hashlib.sha256(dump_json(content)).hexdigest()[:32]
         for extension in document["capabilities"]["extensions"]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # gRPC is optional
 logger = logging.getLogger("apcore_a2a_server")
 
 LAST_REQUESTS_TIMEOUT = 0.1
-"""Seconds for clients that have just connected to send their requests."""
+"""Seconds for TLS handshakes of clients that have just connected, and as many for requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 ABORT_TIMEOUT = 0.5
@@ -62,7 +62,7 @@ YOUNG_OBJECTS = 10_000
 """Number of new objects after which the garbage collector looks for cycles.
 
 Requests in progress have thousands of objects. With Python's 700, scanning them took 5 to 8 percent
-of a send. No cycles with large values wait for it: see `forget_frames`.
+of a send. Cycles with large values do not wait for the collector: `forget_frames` breaks them.
 """
 PUBLISH_INTERVAL = 1.0
 """Seconds between two publications of a worker's figures."""
@@ -142,8 +142,8 @@ class Server(uvicorn.Server):
         await stop_listening(self, sockets or [])
         running, grace = len(self._agent.engine.runs), self._agent.settings.shutdown_timeout
         if running:
-            message = "Shutting down; running tasks: %d, for at most %g s (Ctrl+C again aborts)"
-            logger.info(message, running, grace, extra={"event": "shutdown_started"})
+            text = "Shutting down; waiting at most %g s for running tasks: %d (Ctrl+C again aborts)"
+            logger.info(text, grace, running, extra={"event": "shutdown_started"})
         else:
             logger.info("Shutting down", extra={"event": "shutdown_started"})
         drain_task = asyncio.ensure_future(self._agent.drain())
@@ -173,7 +173,7 @@ class WorkerServer(Server):
     """The server of a worker, whose parent alone can abort the shutdown.
 
     Terminals and service managers signal all processes, and the parent signals its workers too.
-    So a worker may get one signal twice, and a second one does not abort it.
+    So a worker may get the same signal twice, and the second does not abort its shutdown.
     """
 
     worker: Worker
@@ -292,7 +292,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
 
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
-        TypeError: *source* or an option lacks required methods, or there is no such option.
+        TypeError: *source* or an option lacks required methods, or a keyword is not an option.
         ImportError: An option, such as `explorer`, needs a part that is not installed.
         OSError: The server cannot listen on the address, or the task store can't be used.
 
@@ -324,8 +324,8 @@ def serve(source: Any, settings: ServeSettings) -> None:
 def _handling_hangups() -> Generator[None]:
     """Let SIGHUP shut down a server in a terminal, but not a service.
 
-    A terminal sends it when it is closed. To a service, operators send it so that changed keys
-    are read again; this happens without a signal, so there is nothing to do. A handler of
+    A terminal sends SIGHUP when the terminal is closed. Operators send it to a service to have
+    changed keys read again; this server reads them anyway, so there is nothing to do. A handler of
     the program, and nohup(1), stay in charge.
     """
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows
@@ -364,7 +364,8 @@ def _supervise(
             raise RuntimeError("The application could not start; the log has the reason")
 
     def stop() -> None:
-        # first, so that the port closes with the last worker; else clients would wait for an answer
+        # The port closes with the last copy of the listener. Close this copy before the workers
+        # stop, or clients could still connect, and would get no answer.
         listener.close()
         figures.drain()
 
@@ -415,9 +416,11 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
 
     An agent that only this machine can reach needs no authentication. But web pages that are open
     on this machine can reach it, if their host name resolves to the loopback address (DNS
-    rebinding).
+    rebinding). So without authentication and `allowed_hosts`, it serves only the names of this
+    machine, and that of its URL.
     """
-    is_open = settings.uds is not None or not is_loopback(settings.host)  # proxies use a socket
+    # a Unix socket is for a proxy, which other machines may reach
+    is_open = settings.uds is not None or not is_loopback(settings.host)
     if settings.allowed_hosts or settings.auth is not None or is_open:
         return settings.allowed_hosts or ()
     return [*LOCAL_HOSTS, settings.host, urlsplit(origin_of(url)).hostname or settings.host]
@@ -459,7 +462,7 @@ def _announce(settings: ServeSettings, report: Started) -> None:
         logger.info("Workers: %d", settings.workers, extra=extra)
     host = socket_path(settings) or settings.host
     if "/" in host:
-        message = "Listening on the Unix socket %s: set url= or --url to the proxy's address"
+        message = "Listening on the Unix socket %s; url= or --url must be the proxy's address"
         logger.info(message, host, extra=extra)
     if host in WILDCARDS and "//localhost:" in url:
         message = "This address works on this machine only: set url= or --url for other clients"
@@ -467,7 +470,7 @@ def _announce(settings: ServeSettings, report: Started) -> None:
     if not is_loopback(host) and settings.auth is None:
         logger.warning(
             "Anyone who can reach this address can call every skill: there is no authentication. "
-            "Use host 127.0.0.1 to serve this machine only",
+            "Use host 127.0.0.1, without uds, to serve this machine only",
             extra={"event": "authentication_disabled"},
         )
     logger.info("Press Ctrl+C to stop", extra=extra)

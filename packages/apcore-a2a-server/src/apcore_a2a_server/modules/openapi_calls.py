@@ -64,11 +64,11 @@ class Parameter:
     """A parameter of an operation.
 
     Attributes:
-        input: The input of the module with its value.
+        input: The name of the module's input that has the value.
         name: Its name in the API.
         location: Where it is sent: path, query, header or cookie.
         style: How arrays and objects are written, in the words of OpenAPI.
-        explode: Whether their items are separate values.
+        explode: Whether each item or member of the value is written as a value of its own.
         is_json: Whether its value is written as JSON.
     """
 
@@ -86,7 +86,7 @@ class Body:
 
     Attributes:
         media_type: Its media type.
-        input: The input of the module that is the body; None if all inputs that are not
+        input: The name of the input that is the body; None if all inputs that are not
             parameters are members of the body.
         is_required: Whether it is sent even if it has no members.
         files: In a body of `multipart/form-data`, the media types of the members that are files.
@@ -126,7 +126,7 @@ class Operation:
         parameters: The parameters.
         body: The request body; None if there is none.
         credentials: The credentials of the agent.
-        wraps_output: Whether the output is always `{"result": …}`, even for a JSON object.
+        wraps_output: Whether the output for a JSON object is `{"result": …}` too.
         other_paths: Patterns of the other paths of the API.
     """
 
@@ -168,10 +168,13 @@ class Operation:
         return request | ({"params": values["query"]} if values["query"] else {})
 
     def _path(self, values: Mapping[str, str]) -> str:
-        """Return the path with these values, which can't turn it into that of another operation.
+        """Return the path with these values.
 
         Many servers decode a path before they look for its operation, so an encoded slash acts as a
         slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`.
+
+        Raises:
+            InvalidInputError: A value is empty, or leads to another path.
         """
         for name in PLACEHOLDER.findall(self.path):
             if not values.get(name):
@@ -189,8 +192,10 @@ class Operation:
             return None
         if self.body.input is not None:
             return inputs.get(self.body.input)
-        sent_inputs = {parameter.input for parameter in self.parameters}
-        value: Any = {name: member for name, member in inputs.items() if name not in sent_inputs}
+        parameter_inputs = {parameter.input for parameter in self.parameters}
+        value: Any = {
+            name: member for name, member in inputs.items() if name not in parameter_inputs
+        }
         return value if value or self.body.is_required else None
 
     def output(self, response: httpx.Response, body: bytes) -> Json:
@@ -239,7 +244,7 @@ class PrivateURL(httpx.URL):
     __repr__ = __str__
 
     def join(self, url: httpx.URL | str) -> httpx.URL:
-        """Return the address of a redirect."""
+        """Return the address of a redirect; httpx's own `join` would use the shortened text."""
         return httpx.URL(self).join(url)
 
 
@@ -304,7 +309,7 @@ class Api:
         """Return the client of the running event loop, to which its connections belong."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            # Cookies that the API sets for one caller must not reach it in calls of others.
+            # Cookies that the API sets for one caller must not be sent back in calls of others.
             cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self._client, self._loop = httpx.AsyncClient(timeout=TIMEOUT, cookies=cookies), loop
         return self._client
@@ -384,10 +389,10 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return the body of a response, or the beginning of it for an error.
+    """Return the body of a response; of an error, only the beginning.
 
     Raises:
-        ApiFailedError: The response is successful, but compressed or too large.
+        ApiFailedError: The body of a successful response is compressed, or too large.
     """
     body = bytearray()
     is_compressed = response.headers.get("content-encoding", "identity").lower() != "identity"
@@ -416,7 +421,7 @@ def _headers(pairs: Pairs) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(parameter: Parameter, value: Any) -> Pairs:
-    """Return a parameter as names and values, in the style that the document names."""
+    """Return a parameter as names and values, in the parameter's style."""
     name, is_query = parameter.name, parameter.location == "query"
     if parameter.is_json:
         return [(name, json.dumps(value, ensure_ascii=False))]

@@ -18,11 +18,12 @@ class Query:
         owner: the owner of the tasks, empty for anonymous callers; None for all owners.
         context_id: the context of the tasks; empty for all contexts.
         state: the state of the tasks; None for all states.
-        after: the earliest time of the last status, in seconds since 1970; None for all times.
+        after: only tasks whose status was set at this time, in seconds since 1970, or later; None
+            for all.
         order: whether the newest are those created last, or those whose state changed last.
-        cursor: the cursor of the previous page; None for the first page.
+        cursor: the `next_cursor` of the previous page; None for the first page.
         limit: the size of the page.
-        owner_prefix: the beginning of owners, if `owner` is None; empty for all owners.
+        owner_prefix: the prefix of the owners' names, if `owner` is None; empty for all owners.
     """
 
     owner: str | None
@@ -53,7 +54,7 @@ def parse_cursor(cursor: str) -> int:
     """Return the number in a client's page cursor: that of the last task on the previous page.
 
     Raises:
-        InvalidParamsError: The cursor is not a number.
+        InvalidParamsError: The cursor is not a number of at most 18 digits.
     """
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidParamsError("Invalid page cursor")

@@ -15,7 +15,7 @@ def read_blocks(package: str, file_name: str) -> dict[str, str]:
     """Return the blocks of an SQL file by their names.
 
     A block begins with a line such as `-- get_key: Return the send with an idempotency key.`
-    Any other comment must be on a line of its own, and is removed.
+    Any other line that begins with `--` is a comment, and is removed.
 
     Args:
         package: The package that contains the file.
