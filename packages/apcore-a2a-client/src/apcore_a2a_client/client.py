@@ -76,7 +76,7 @@ def async_generator_method(
 
 async def _close(steps: AnySteps, responses: OpenResponses) -> None:
     # Called even if the operation failed or was cancelled: runs the generator's `finally` blocks,
-    # and returns the connections of open responses to the pool.
+    # and closes open responses, which frees their places in the connection pool.
     steps.close()
     for response in responses:
         await response.aclose()
@@ -86,7 +86,7 @@ class A2AClient(Client[httpx.AsyncClient]):
     """An asynchronous client for the A2A agent at a URL.
 
     Args:
-        url: The agent's base URL, with its card below `/.well-known/`.
+        url: The agent's base URL, without the path of its card (`/.well-known/…`).
         auth: `"Bearer …"`, a function (async or not) that returns a fresh token for each request,
             an `APIKey`, `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
@@ -186,7 +186,7 @@ class A2AClient(Client[httpx.AsyncClient]):
         return step
 
     async def _perform(self, step: Step, responses: OpenResponses) -> Any:
-        from asyncio import sleep, timeout  # httpx also imports asyncio on first use
+        from asyncio import sleep, timeout  # imported on first use, as by httpx, for a fast start
 
         if isinstance(step, Sleep):
             return await sleep(step.seconds)
@@ -205,7 +205,7 @@ class A2AClient(Client[httpx.AsyncClient]):
                 async with timeout(step.timeout):
                     return await anext(responses[step.response], b"")
         with translated_errors(step.request.url):
-            # httpx applies its timeout to each read; this one limits the whole head.
+            # httpx applies its timeout to each read; this timeout covers all headers together.
             async with timeout(step.timeout):
                 response = await self._http.send(
                     step.request, auth=step.auth, stream=True, follow_redirects=False

@@ -37,10 +37,10 @@ def empty_object() -> Json:
 
 
 def load(text: bytes | str) -> Any:
-    """Return the value of the JSON in *text*.
+    """Parse *text*, JSON from the agent.
 
     Raises:
-        A2AProtocolError: It is not JSON, or nested too deeply for Python.
+        A2AProtocolError: The text is not JSON, or nested too deeply for Python.
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite_float)
@@ -49,10 +49,10 @@ def load(text: bytes | str) -> Any:
 
 
 def dump(value: Any) -> bytes:
-    """Return *value* as compact JSON.
+    """Return *value*, a part of a request, as compact JSON.
 
     Raises:
-        ValueError: It cannot be represented as JSON.
+        ValueError: The value cannot be represented as JSON.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -183,7 +183,11 @@ class Codec(NamedTuple):
 
     Attributes:
         attribute: The name of the attribute in Python.
+        required: Whether the JSON must have the field.
+        default: The default of the attribute, if the field is not required.
         shown: Whether `repr` shows the field.
+        read: Converts the JSON of the field to the value of the attribute.
+        write: Converts the value of the attribute to JSON.
     """
 
     attribute: str

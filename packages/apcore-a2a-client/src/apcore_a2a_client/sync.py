@@ -89,7 +89,7 @@ class SyncA2AClient(Client[httpx.Client]):
     the head byte by byte can exceed it. `A2AClient` does not have this limitation.
 
     Args:
-        url: The agent's base URL, with its card below `/.well-known/`.
+        url: The agent's base URL, without the path of its card (`/.well-known/…`).
         auth: `"Bearer …"`, a function that returns a fresh token for each request, an `APIKey`,
             `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
