@@ -1,4 +1,4 @@
-"""Parsing of protobuf messages from clients, whose fields are counted first."""
+"""Parsing of protobuf messages from clients, after a check of the number of their fields."""
 
 from functools import cache
 from typing import TypeVar
@@ -14,14 +14,16 @@ from .decode import BodySizeError
 M = TypeVar("M", bound=Message)
 
 VARINT, LENGTH_DELIMITED = 0, 2
+"""Wire types (protobuf.dev, "Encoding")."""
 FIXED_SIZES = {1: 8, 5: 4}
-"""Wire types, and the bytes of fields of a fixed size (protobuf.dev, "Encoding")."""
+"""Sizes of the fields of a fixed size, in bytes, by wire type."""
 MAX_VARINT_SIZE = 10
 """Size of the longest number, in bytes."""
 MIN_FIELD_SIZE = 2
 """Size of the smallest field, in bytes: a tag, and a length or a number."""
 MIN_NESTED_SIZE = 10
-"""Size in bytes from which a nested message's fields are counted too; a JSON number takes nine."""
+"""Minimum size of a nested message whose own fields are counted too, in bytes. A JSON number is a
+message of nine bytes, so it counts as one field."""
 FIELDS_PER_VALUE = 2
 """Fields allowed for each value: an array item takes one or two. An object member takes three to
 five, but inputs have few of these; see `apcore_a2a_core.values.MAX_KEYS`."""
@@ -53,9 +55,10 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
 
 
 def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
-    """Return whether a message has more than *max_fields*; malformed bytes end the count.
+    """Return whether a message has more than *max_fields* fields.
 
-    For a body of empty fields, protobuf's parser takes 28 times its size in memory, without limit.
+    A malformed number ends the count of its message. protobuf's own parser has no limit: a body of
+    empty fields takes 28 times its size in memory.
     """
     count = 0
     pending = [(kind.DESCRIPTOR, 0, len(body))]
