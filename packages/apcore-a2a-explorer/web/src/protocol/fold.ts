@@ -2,9 +2,9 @@ import { isReport } from "./progress";
 import type { Artifact, StreamEvent, Task } from "./types";
 
 /**
- * Apply *event* to *task*; return a new task. Parts are appended to artifacts in place, because
- * there may be thousands. A status message moves to the history when the next status replaces it.
- * A report of progress leaves the status message as it is.
+ * Return the task after *event*. The given *task* must not be used any more: its artifacts grow in
+ * place, since they may get thousands of parts. A status message moves to the history when the next
+ * status replaces it. A report of progress leaves the status message as it is.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);

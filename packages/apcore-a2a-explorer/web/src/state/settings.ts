@@ -11,7 +11,7 @@ const VERSION = "a2a-explorer.version";
 const MODE = "a2a-explorer.mode";
 const MODES: SendMode[] = ["stream", "send", "later"];
 
-/** Read a setting; null if storage is forbidden. */
+/** Read a setting; null if it is not stored, or storage is forbidden. */
 function loadSetting(key: string): string | null {
   try {
     return localStorage.getItem(key);
