@@ -9,7 +9,7 @@ from string import Template
 import click
 
 RESERVED = ("acl", "core", "internal", "plugin", "schema", "system", "apcore")
-"""Names that ids of apcore modules must not begin with."""
+"""Words that can't be the first segment of a module's id: apcore reserves them."""
 FILES = {
     "extensions/$skill.py": '''\
 """The skill `$skill`."""
