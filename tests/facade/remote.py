@@ -122,7 +122,7 @@ class BookingModule(Module):
         return {"booked": inputs}
 
 
-class PaymentModule(Module):
+class ApprovalModule(Module):
     """Needs approval."""
 
     annotations: ClassVar[Any] = ModuleAnnotations(requires_approval=True)
@@ -152,7 +152,7 @@ def registry() -> Registry:
         "waits": EndlessModule(),
         "greets": GreetingModule(),
         "books": BookingModule(),
-        "pays": PaymentModule(),
+        "pays": ApprovalModule(),
         "fails": FailingModule(),
     }.items():
         modules.register(name, module)
@@ -194,8 +194,9 @@ def task(
 class FakeAgent:
     """An agent that answers each method with its entry in `results`.
 
-    A list is sent as a stream of events, and a `Response` unchanged. A function is called for the
-    answer; if it is an asynchronous generator, it yields the events.
+    An entry has the members of the reply: `{"result": …}` or `{"error": …}`. A list is sent as a
+    stream of events, each a result, and a `Response` unchanged. An asynchronous function is awaited
+    for one of these; an asynchronous generator yields events.
     """
 
     url = ""
@@ -222,8 +223,8 @@ class FakeAgent:
         self.bodies.append(body)
         result = self.results[body["method"]]
         if isasyncgenfunction(result):
-            later_lines = (self._line(body, event) async for event in result())
-            return StreamingResponse(later_lines, media_type="text/event-stream")
+            streamed_lines = (self._line(body, event) async for event in result())
+            return StreamingResponse(streamed_lines, media_type="text/event-stream")
         if callable(result):
             result = await result()
         if isinstance(result, Response):
