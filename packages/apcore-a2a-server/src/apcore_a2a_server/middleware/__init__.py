@@ -59,9 +59,9 @@ def build_middleware(
     with the headers of CORS, and send preflight requests without credentials.
 
     Args:
-        public: Exact paths that can be read without authentication and limits.
-        url: The agent's public URL, whose pages may call the agent. Behind a proxy it can't
-            always be derived from a request.
+        public: Exact paths that can be read without authentication or limits.
+        url: The agent's public URL; pages of its origin may call the agent. Behind a proxy, this
+            origin can't always be derived from a request.
         auth: The authenticator of callers; None to allow anonymous calls.
         cors_origins: Origins whose web pages may call the agent; "*" for all.
         allowed_hosts: Names of hosts that are served; empty, or with "*", for all.

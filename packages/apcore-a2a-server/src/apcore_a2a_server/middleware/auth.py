@@ -17,7 +17,7 @@ from .errors import TENANT, Refusal, is_public, refuse
 from .logs import log_context
 
 ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
-"""Function of a request's headers and its caller's identity that returns the client behind it."""
+"""Function that names the client behind a request, by its headers and its caller's identity."""
 
 
 def declared_schemes(authenticator: object) -> dict[str, a2a.SecurityScheme]:
@@ -42,7 +42,7 @@ def declared_schemes(authenticator: object) -> dict[str, a2a.SecurityScheme]:
 
 
 def security_members(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any]:
-    """Return the card's members for *schemes*; each scheme has the members of both versions."""
+    """Return the card's members for *schemes*; each scheme has the members of A2A 0.3 and 1.0."""
     # imported late: the models of 0.3 take 60 ms
     from a2a.compat.v0_3.conversions import to_compat_security_scheme
 
@@ -56,7 +56,7 @@ def security_members(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any
 
 
 def challenge_scheme(schemes: Mapping[str, a2a.SecurityScheme]) -> str:
-    """Return the scheme for `WWW-Authenticate`: `ApiKey` if it is the only one, else `Bearer`."""
+    """Return the scheme for `WWW-Authenticate`: `ApiKey` if all are API keys, else `Bearer`."""
     kinds = {scheme.WhichOneof("scheme") for scheme in schemes.values()}
     return "ApiKey" if kinds == {"api_key_security_scheme"} else "Bearer"
 
@@ -170,7 +170,7 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         headers, address = headers_of(scope), client_address(scope)
-        # anonymous reads of public paths do not count as refusals
+        # on public paths, refusals are counted below, after anonymous reads have passed
         refusals = None if is_open else self._refusals
         caller = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
         if is_open and caller == _unauthenticated(headers, self._scheme):
@@ -219,7 +219,7 @@ async def authenticate(
 
 
 async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | None:
-    """Count a refused request of an address; return another refusal if there were too many."""
+    """Count a refused request of an address; return a 429 if there were too many."""
     bucket = str(hash(address) % ADDRESS_BUCKETS)
     seconds = 0 if refusals is None else await refusals.wait("refused", bucket)
     if not seconds:
@@ -249,7 +249,9 @@ def _unauthenticated(
 async def identify(
     authenticator: Authenticator, headers: Mapping[str, str]
 ) -> tuple[str, Identity | None]:
-    """Return the namespace of a caller's principal, and the identity; None if it is refused.
+    """Return the namespace of a caller's principal, and the caller's identity.
+
+    The identity is None if the caller is refused.
 
     Raises:
         Exception: Any exception of the authenticator.
@@ -334,7 +336,7 @@ def named_client(
 
 
 def client_of(scope: Scope) -> str:
-    """Return the client that limits apply to: named by `client_key`, or principal, or address."""
+    """Return the client for limits: from `client_key`, else the principal, else the address."""
     client: str = scope.get(CLIENT, "")
     return client or caller_of(scope)[0] or client_address(scope)
 
@@ -346,9 +348,9 @@ def client_address(scope: Scope) -> str:
 
 @lru_cache(maxsize=1024)
 def network_of(host: str) -> str:
-    """Return the /64 of an IPv6 address, since a machine may own all of it; others unchanged.
+    """Return the /64 of an IPv6 address, since a machine may own all of it; else *host*.
 
-    An IPv6 address that contains an IPv4 address counts as that one.
+    An IPv4-mapped address counts as its IPv4 address.
     """
     try:
         address = IPv6Address(host)

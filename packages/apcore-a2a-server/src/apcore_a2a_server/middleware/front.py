@@ -35,7 +35,7 @@ PAGE_HEADERS = {
 }
 """The security headers of pages."""
 TRACE = "apcore_a2a.trace"
-"""Key of the `Trace` in the ASGI scope of a request; its value is None if the client names none."""
+"""Key of the `Trace` in the ASGI scope of a request; its value is None if the client sent none."""
 WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 
@@ -44,14 +44,14 @@ class FrontMiddleware:
 
     - It logs each response; see `log_request`. Reads of *public* paths are logged at DEBUG.
     - It turns unhandled exceptions into a 500 without details.
-    - It answers 421 to requests for other hosts (RFC 9110 §15.5.20), and 403 to unsafe requests
-      from pages of other origins.
+    - It answers 421 to requests for hosts that are not allowed (RFC 9110 §15.5.20), and 403 to
+      unsafe requests from pages of origins that are not allowed.
     - It adds security headers to HTML responses that lack them.
     - It closes WebSockets, which agents do not support.
 
     Args:
         app: The wrapped application.
-        public: Paths that monitoring reads often.
+        public: Exact paths whose reads are logged at DEBUG, since monitoring reads them often.
         allowed_hosts: Names of hosts that are served; empty for all. See `AllowedHosts`.
         allowed_origins: Allowed origins in addition to the agent's own; "*" for all.
         access_log: Whether each request is logged.
@@ -161,7 +161,7 @@ class AllowedHosts:
         return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
 
 
-# cached, since parsing takes 2 percent of a small request; clients choose what the cache keeps
+# cached, since parsing takes 2 percent of a small request; clients could fill a large cache
 @lru_cache(maxsize=32)
 def host_of(header: str) -> str:
     """Return the name in a `Host` header in lower case, without its port; "" if it is invalid.
@@ -179,7 +179,7 @@ def host_of(header: str) -> str:
 
 
 def is_foreign(scope: Scope, allowed_origins: Collection[str]) -> bool:
-    """Return whether an unsafe request comes from a page of another origin.
+    """Return whether an unsafe request comes from a page of an origin that is not allowed.
 
     Browsers send `Origin` (RFC 6454 §7) with every such request; other clients do not.
 

@@ -72,8 +72,8 @@ class RedactingFormatter(logging.Formatter):
 
     It formats an exception with its type, stack and causes, but without its message, which may
     contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. It
-    wraps another formatter, because such exceptions are logged by apcore, asyncio and the web
-    server too.
+    wraps the formatter of a handler, because apcore, asyncio and the web server log such exceptions
+    too.
 
     Args:
         formatter: The formatter of redacted records.
@@ -223,7 +223,7 @@ class TextFormatter(LineFormatter):
         return line
 
     def response_line(self, response: Response) -> str:
-        """Return the line of a response, without making the attributes that it does not show."""
+        """Return the line of a response, without making the attributes that the line omits."""
         level = logging.getLevelName(response.level)
         message, facts = response.message(), response.facts
         return self.line(response.created, level, access_logger.name, message, facts)
@@ -271,8 +271,8 @@ def local_time(second: int, pattern: str) -> str:
 class LineHandler(logging.StreamHandler[TextIO]):
     """Handler that writes log records to stderr, and also responses that have no record.
 
-    Responses are formatted and written together, at the end of the event loop's iteration, which
-    takes less time than one by one, between other code. Records are written at once, after the
+    Responses are formatted and written together, in the next iteration of the event loop: that
+    takes less time than writing each one between other code. Records are written at once, after the
     responses that wait.
 
     Args:
@@ -312,7 +312,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         if self.level > level:
             return False
         if self._waiting:
-            return True  # the answer for the other responses of this iteration
+            return True  # as for the first of the waiting responses
         if logger.filters or logging.getLogRecordFactory() is not logging.LogRecord:
             return False
         while logger.parent is not None:

@@ -97,7 +97,7 @@ def storage_of(uri: str) -> Any:
     from limits.errors import ConfigurationError
     from limits.storage import storage_from_string
 
-    if not uri.startswith((MEMORY, ASYNC)):  # it would block the event loop at every request
+    if not uri.startswith((MEMORY, ASYNC)):  # a synchronous storage blocks the event loop
         problem = "must be memory:// or asynchronous, such as async+redis://…"
         raise OptionError("rate_limit_storage", problem)
     try:

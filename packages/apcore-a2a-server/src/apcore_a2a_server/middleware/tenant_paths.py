@@ -13,9 +13,9 @@ AGENT_ROOT = "apcore_a2a.root_path"
 class TenantPaths:
     """ASGI middleware that moves the tenant from the path into the scope, like a mount.
 
-    It comes first, so that all other middleware sees the path within the tenant. Any first segment
-    that is not reserved counts as a tenant: authentication must treat unknown tenants like hidden
-    ones.
+    It comes first, so that all other middleware sees the path within the tenant. A first segment
+    counts as a tenant even if the agent has no such tenant: authentication must treat unknown
+    tenants like hidden ones.
 
     Args:
         app: The wrapped application.

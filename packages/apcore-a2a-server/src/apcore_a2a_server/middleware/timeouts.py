@@ -35,7 +35,7 @@ def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
     """Return the protocol class with a request timeout of *seconds*.
 
     Raises:
-        ValueError: *seconds* is not greater than 0, or more than an hour.
+        ValueError: *seconds* is 0 or less, or more than an hour.
 
     Example:
         ```python test="lint"
@@ -83,8 +83,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol that closes connections whose request does not arrive in time.
 
     A request must arrive within `seconds`, plus one second for each 64 KB. The same holds for a
-    connection that sends nothing. Time does not count while the server processes a request, does
-    not read from the connection, or its event loop is blocked.
+    connection that sends nothing. Time does not count while the server processes a request or does
+    not read from the connection, or while its event loop is blocked.
     """
 
     seconds: ClassVar[float] = 10.0
@@ -146,7 +146,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         """
         self._in_head = False
         super().on_headers_complete()
-        self.headers = []  # for trailers; those of the request are in its scope
+        self.headers = []  # trailers go here; the request's headers are in its scope
         if len(self.pipeline) > MAX_PIPELINE:
             raise ValueError
 
@@ -181,7 +181,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
         # Time does not count while the client waits for 100 Continue, or while the server does not
         # read because of earlier requests or a full buffer. The wait may have ended just before
-        # this check, so the timeout also restarts at the first check after it.
+        # this check, so the timeout also restarts at the first check after the wait.
         is_waiting = awaits_continue or bool(self.pipeline) or self.flow.read_paused
         if is_waiting or self._was_waiting:
             self._began_at = now
