@@ -34,7 +34,7 @@ class DrainingError(TooMuchError):
 
 
 class NotStartedError(TooMuchError):
-    """The application's lifespan is not running, for example if another application mounts it."""
+    """The application has not been started: its lifespan is not running."""
 
     message = (
         "The agent has not been started: the application that mounts it must run its lifespan, "
@@ -59,7 +59,7 @@ class InvalidStateTransitionError(InternalError):
 
 
 class StaleTaskError(Exception):
-    """The task of a change is no longer in the expected state: another change came first."""
+    """A task is no longer in the state that a change expects: another change came first."""
 
 
 _ERRORS = {code: cls for cls, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
@@ -83,8 +83,8 @@ def forget_frames(error: BaseException) -> None:
     """Drop the tracebacks of an error that has been handled, and of the errors that led to it.
 
     A traceback refers to the frames that it passed, with the request in their variables, and some
-    of these frames refer to the error. The garbage collector alone would free such a cycle, and
-    with it the request, some time later.
+    of these frames refer to the error. Without this function, the request would stay in memory
+    until the garbage collector finds the cycle.
     """
     errors = [error]
     for handled in errors:  # grows during the loop

@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
 OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
-"""The environment variable with the credential for an API; with `_SCHEME`, for one scheme."""
+"""The environment variable with an API's credential; `variable_of` returns that of one scheme."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -177,7 +177,7 @@ class Option:
             raise OptionError(self.field, problem)
 
     def _shown(self, value: Any) -> str:
-        """Return an invalid value for a message."""
+        """Return the text that a message shows for an invalid value, which may be secret."""
         return "this value" if self.is_secret else repr(value)
 
     def _accepts(self, item: Any) -> bool:
@@ -252,7 +252,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
 
 
 def _kind(annotation: Any, choices: tuple[str, ...]) -> Kind | None:
-    """Return the kind for a type, or for the type in `type | None`."""
+    """Return the kind for choices, for a type, or for the type in `type | None`; else None."""
     if choices:
         *first_choices, last_choice = choices
         description = f"{', '.join(first_choices)} or {last_choice}"
@@ -361,10 +361,10 @@ def configured_by(
 
 
 def _hint(keyword: str, settings: Any) -> str:
-    """Return a hint for an unknown keyword: the option whose object has it, or a similar name."""
+    """Return a hint: the option whose object has this field, or an option with a similar name."""
     for dataclass_field in fields(settings):
-        for kind in (dataclass_field.type, *get_args(dataclass_field.type)):
-            if is_dataclass(kind) and keyword in {nested.name for nested in fields(kind)}:
-                option_object = getattr(kind, "__name__", "")
-                return f" (did you mean {dataclass_field.name}={option_object}({keyword}=…)?)"
+        for cls in (dataclass_field.type, *get_args(dataclass_field.type)):
+            if is_dataclass(cls) and keyword in {nested.name for nested in fields(cls)}:
+                class_name = getattr(cls, "__name__", "")
+                return f" (did you mean {dataclass_field.name}={class_name}({keyword}=…)?)"
     return suggestion(keyword, [dataclass_field.name for dataclass_field in fields(settings)])

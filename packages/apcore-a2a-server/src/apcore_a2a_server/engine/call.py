@@ -112,10 +112,10 @@ def members_of(instance: Any) -> dict[str, Any]:
 
 
 class Verdict:
-    """Whether a call is admitted, which requests can wait for.
+    """The verdict on a call, which requests can wait for.
 
-    A request that is canceled while it awaits a future cancels the future, too. Each request that
-    waits here has a future of its own, which costs less than `asyncio.shield`.
+    A request that is canceled while it awaits a future cancels the future, too. Therefore each
+    request awaits a future of its own, which costs less than `asyncio.shield`.
 
     Attributes:
         is_known: Whether the call was admitted or refused.
@@ -154,7 +154,7 @@ class Verdict:
                 waiter.set_result(None)
 
     async def wait(self) -> Exception | None:
-        """Wait until the verdict is known; return the refusal, if it is one."""
+        """Wait until the verdict is known; return the error of a refused call, else None."""
         if not self.is_known:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)

@@ -240,8 +240,8 @@ class TimeLimits:
     """The time limits that are in force.
 
     `asyncio.timeout` starts a timer for each block and cancels it again, which takes 5 percent of
-    a short send. This timer is set for one of the earliest limits, and then for the next one that
-    is still in force.
+    a short send. Here, one timer is set for the earliest deadline. When it fires, it is set for the
+    earliest of the remaining deadlines.
 
     Example:
         ```python
@@ -277,7 +277,7 @@ class TimeLimits:
     def add(self, limit: "TimeLimit", seconds: float) -> None:
         """Put a limit into force."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # the application is served once more
+        if loop is not self._loop:  # served again, in another event loop
             self._loop, self._timer_at = loop, inf
             self._deadlines.clear()
         deadline = self._deadlines[limit] = loop.time() + seconds
@@ -285,14 +285,14 @@ class TimeLimits:
             self._set_timer(loop, deadline)
 
     def remove(self, limit: "TimeLimit") -> None:
-        """End a limit, unless its time is over."""
+        """Remove a limit, unless its time is over."""
         self._deadlines.pop(limit, None)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
-        # in a context of its own: the current one has the facts about the request
+        # in an empty context, since the current one has the facts about one request
         self._timer = loop.call_at(deadline, self._on_timer, loop, context=Context())
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:

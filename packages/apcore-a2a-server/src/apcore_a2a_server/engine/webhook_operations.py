@@ -1,4 +1,4 @@
-"""Operations on webhooks that A2A does not define: their attempts, tests, and redelivery."""
+"""Operations on webhooks that A2A does not define: status, test and redelivery."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -66,9 +66,9 @@ class WebhookOperations:
         return await self.store.webhook_statuses(query)
 
     async def test(self, task_id: str, config_id: str, caller: Caller) -> Attempt | None:
-        """Send the status of a task to a webhook, marked as a test, and wait for the result.
+        """Send a test notification with the status of a task to a webhook; wait for the result.
 
-        There is one attempt, even if the webhook has failed, and it changes nothing.
+        One attempt is made, even if the webhook has failed; the result does not change the webhook.
 
         Returns:
             The attempt; None if the task has no such webhook.
@@ -84,7 +84,7 @@ class WebhookOperations:
         return None
 
     async def redeliver(self, task_id: str, config_id: str, caller: Caller) -> int | None:
-        """Make a failed webhook active again; return how many notifications it gets now.
+        """Make a failed webhook active again; return how many notifications are due.
 
         Returns:
             The number, which is 0 if the webhook has not failed; None if the task has no such
