@@ -38,8 +38,8 @@ AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
 class Access:
     """Checks of whether an executor would refuse calls, made without calling any module.
 
-    It uses the executor's access rules if they are an apcore ACL, and `Executor.validate`
-    otherwise.
+    `verdicts` uses the executor's access rules if they are an apcore ACL, and `Executor.validate`
+    otherwise; `preflight` always uses `Executor.validate`.
 
     Args:
         executor: An apcore Executor, or an object with its methods.

@@ -1,4 +1,4 @@
-"""Modules for agents of other frameworks, made by packages that have an entry point for it.
+"""Modules for agents of other frameworks, made by the entry points of packages.
 
 apcore-a2a-bridges is such a package. The server does not need it.
 """
@@ -21,12 +21,12 @@ from .loading import reason_of
 logger = logging.getLogger("apcore_a2a.modules")
 
 ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.modules", "module_of"
-"""Entry points of functions that make modules from other objects, such as agents of frameworks.
-They take an object, or the config of an agent, and return a module, or None if they do not know
-it."""
+"""The group and the name of entry points whose functions make modules from other objects.
+A function takes an object, such as an agent of a framework, or the config of an agent. It returns a
+module, or None for an object that it does not know."""
 HINT = "Agents of other frameworks need the bridges part: pip install 'apcore-a2a[bridges]'"
 AGENTS = "agents"
-"""The key of a file that describes several agents, by the ids of their skills."""
+"""The key under which a file describes several agents, by the ids of their skills."""
 MAX_FILE = 1_000_000
 """Maximum size of a file that describes agents, in bytes."""
 CLOSE_TIMEOUT = 5.0  # seconds

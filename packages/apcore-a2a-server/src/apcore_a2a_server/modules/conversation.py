@@ -37,7 +37,7 @@ class InputRequiredModuleError(InputRequiredError, ModuleError):
 
 
 def input_request(error: BaseException) -> BaseException | None:
-    """Return *error* if it is a request for more input, or the request that apcore has wrapped."""
+    """Return *error* or its cause, whichever is a request for more input; None if neither is."""
     for candidate in (error, getattr(error, "cause", None)):
         if getattr(candidate, "code", None) == INPUT_REQUIRED:
             return candidate
@@ -91,9 +91,9 @@ async def _drop_progress(text: str, data: Any) -> None:
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
-    It is the `Services` of `apcore_a2a_core`, which describes its members. Except for `metadata`,
-    their values are also in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so
-    on.
+    It implements `Services` of `apcore_a2a_core`, which describes the members. The values of all
+    members but `metadata` are also in `context.data`, under ``ext.a2a.task_id``,
+    ``ext.a2a.history`` and so on.
 
     Attributes:
         report: Writes progress as events of the task.

@@ -28,7 +28,7 @@ def python_patterns(schema: Any) -> Json:
     has_json = False
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return {"patterns": patterns, "has_json": has_json}
-    schema.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
+    schema.model_rebuild(_types_namespace={})  # builds a core schema that pydantic has deferred
     for node, config in _core_schemas(schema.__pydantic_core_schema__):
         has_json = has_json or node["type"] == "json"
         pattern = _python_pattern(node, config) if node["type"] == "str" else None
@@ -79,7 +79,7 @@ def union_depth(schema: Any) -> int | None:
     """
     if not isinstance(schema, type) or not issubclass(schema, BaseModel):
         return None
-    schema.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
+    schema.model_rebuild(_types_namespace={})  # builds a core schema that pydantic has deferred
     nodes = [node for node, _ in _core_schemas(schema.__pydantic_core_schema__)]
     definitions = {
         body["ref"]: _references(body)

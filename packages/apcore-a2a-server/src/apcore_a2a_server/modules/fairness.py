@@ -17,7 +17,7 @@ T = TypeVar("T")
 def share_of(total: int, share: float | None, limit: int | None = None) -> int | None:
     """Return how much of *total* one client may have: its share, at least 1 and at most *limit*.
 
-    Without *share*, that is *limit*.
+    Without *share*, return *limit*.
     """
     if share is None:
         return limit
@@ -44,7 +44,7 @@ class Room(NamedTuple):
         return cls(limit, share_of(limit, share), holders)
 
     def may_have(self, client: str) -> bool:
-        """Return whether *client* may have another place, if `has_any`."""
+        """Return whether *client* may have another place, provided that `has_any()` is true."""
         if len(self.holders) < self.limit:
             return True
         return self.per_client is not None and self.holders.count(client) < self.per_client

@@ -33,7 +33,7 @@ def import_file(file: Path, name: str) -> ModuleType:
     spec = spec_from_file_location(name, file)
     assert spec
     assert spec.loader
-    # In `sys.modules`, pydantic and dataclasses find the names in annotations.
+    # pydantic and dataclasses look in `sys.modules` for the names in annotations.
     namespace = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(namespace)
@@ -63,6 +63,7 @@ def import_module_of(name: str, target: str) -> ModuleType:
 
 
 def _reason(error: Exception, file: Path) -> str:
+    """Describe *error* with the line of *file*, which `reason_of` names for a ModuleLoadError."""
     wrapped = ModuleLoadError(module_id=str(file.absolute()), reason="")
     wrapped.__cause__ = error
     return reason_of(wrapped)

@@ -25,7 +25,7 @@ CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
 EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
 """Errors of Python whose messages quote code, but no values, which may be secret."""
 CLIENTS = ("APCore", "FastAPIApcore", "Registry", "Executor")
-"""Classes whose instances hold the modules of a file."""
+"""Classes of apcore's clients, and of other objects that hold modules."""
 MAX_SHOWN = 20
 """Maximum number of files that the explanation lists."""
 
@@ -86,13 +86,13 @@ def explain_no_modules(folder: Path, failures: Mapping[str, str]) -> str:
 
 
 def with_hint(reason: str, file: Path) -> str:
-    """Return *reason*, followed by the members that the file lacks to be a module."""
-    hint = _missing_members(file) if reason == NO_CLASS else ""
+    """Return *reason*, followed by the hint of `_class_hint` if the file has no module class."""
+    hint = _class_hint(file) if reason == NO_CLASS else ""
     return f"{reason}: {hint}" if hint else reason
 
 
-def _missing_members(file: Path) -> str:
-    """Name the members that a class in a file lacks, or say that its function is not decorated."""
+def _class_hint(file: Path) -> str:
+    """Return a hint why a class or function of a file is not a module; "" if there is no hint."""
     tree = parse(file)
     body = [] if tree is None else tree.body
     for node in body:
@@ -123,7 +123,7 @@ def _members(node: ast.ClassDef) -> set[str]:
 
 
 def creates_modules(file: Path) -> bool:
-    """Return whether a file decorates functions with `module`, or creates a client."""
+    """Return whether a file uses the decorator `module`, or creates an object of `CLIENTS`."""
     tree = parse(file)
     if tree is None:
         return False

@@ -1,8 +1,8 @@
 """OpenAPI documents, whose operations become modules.
 
-apcore-toolkit names and describes the operations. Its schemas leave out headers and parameters of
-paths, and expand references, so that recursive references never end. Therefore, the schemas are
-made here.
+apcore-toolkit names and describes the operations. Its schemas leave out headers and the parameters
+that a path has for all its operations, and they expand references, even recursive ones. Therefore,
+`openapi_document` makes the schemas.
 """
 
 import json
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, Api]:
-    """Return a registry with a module for each operation of an API, and its connections.
+    """Return a registry with a module for each operation of an API, and the API's connections.
 
     Operations that can't be called are left out, with a warning.
 
@@ -80,7 +80,7 @@ def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, A
 
 
 def _annotations(scanned: Any) -> Any:
-    """Return the toolkit's annotations; destructive operations need approval, too."""
+    """Return the toolkit's annotations; destructive operations also require approval."""
     annotations = scanned.annotations
     return replace(annotations, requires_approval=True) if annotations.destructive else annotations
 

@@ -77,7 +77,7 @@ class Document:
         self.templates: list[str] = [*document["paths"]]
         self._schemes = self._security_schemes()
         self.missing_variables = set[str]()
-        """The environment variables that operations need for credentials, but that are not set."""
+        """Texts that name the unset environment variables for an operation's credentials."""
 
     def operation(self, method: str, path: str) -> tuple[Operation, Json, Json]:
         """Return an operation, and the schemas of its input and of its output.
@@ -148,7 +148,7 @@ class Document:
             return {}
 
     def _parameters(self, item: Json, declaration: Json) -> Iterable[Json]:
-        """Return the parameters of an operation, which replace those of its path."""
+        """Return the parameters of a path, replaced or extended by those of its operation."""
         parameters: dict[Any, Json] = {}
         for node in [*(item.get("parameters") or ()), *(declaration.get("parameters") or ())]:
             parameter = self.resolve(node)
@@ -156,7 +156,7 @@ class Document:
         return parameters.values()
 
     def _other_paths(self, path: str) -> Sequence[re.Pattern[str]]:
-        """Return the patterns of other paths, except those of which this one is an example."""
+        """Return the patterns of the other paths, except those that match this path too."""
         example = PLACEHOLDER.sub("-", path)
         patterns = [path_pattern(other) for other in self.templates if other != path]
         return [pattern for pattern in patterns if not pattern.fullmatch(example)]
@@ -225,7 +225,7 @@ class Document:
         return schemes if is_object(schemes) else {}
 
     def _credentials(self, declaration: Json) -> list[Credential]:
-        """Return the credentials of the first alternative that the environment has completely."""
+        """Return the credentials of the first alternative whose credentials are all set."""
         if not self._schemes:
             token = _secret(OPENAPI_TOKEN)
             return [_bearer(token)] if token else []
@@ -367,7 +367,8 @@ class Inputs:
 def _files(schema: Json, content: Json) -> dict[str, str]:
     """Return the members of a multipart body that are sent as files, and their media types.
 
-    The items of a list may be files too. Text that the API itself decodes is not a file.
+    The items of a list may be files too. Text that the API itself decodes from base64 is not a
+    file.
     """
     item_schemas = {
         name: member.get("items", member) if is_object(member) else member

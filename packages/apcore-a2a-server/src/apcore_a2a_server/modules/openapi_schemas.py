@@ -42,7 +42,7 @@ class SchemaConverter:
         self._definitions: Json = {}
 
     def definitions(self) -> Json:
-        """Return the `$defs` that converted schemas refer to, to be merged into their root."""
+        """Return the `$defs` that converted schemas refer to, to be merged into the root schema."""
         return {"$defs": self._definitions} if self._definitions else {}
 
     def definition(self, converted: Any) -> Json:
@@ -74,7 +74,7 @@ class SchemaConverter:
         return _modernize(converted)
 
     def _reference(self, reference: str) -> str:
-        """Return a reference to the definition of *reference*, which is converted on first use."""
+        """Return the JSON Schema reference for *reference*; convert its target on first use."""
         if reference not in self._names:
             name = re.sub(r"[^\w.-]", "_", reference.rpartition("/")[2])
             while name in self._definitions:

@@ -63,7 +63,7 @@ class JobContext:
     """The part of an apcore Context that goes to another process.
 
     Attributes:
-        data: The items of its data that can be pickled, including the conversation, each pickled.
+        data: The items of its data that can be pickled, such as `ext.a2a.history`, each pickled.
         attributes: Its other attributes, each pickled.
     """
 
@@ -105,10 +105,10 @@ class PortableError:
     """An error that a module has raised, without the parts that exist only in its process.
 
     Attributes:
-        error_class: The class of the error, or for an error of apcore its nearest base class that
+        error_class: The class of the error, or for a `ModuleError` its nearest base class that
             the server knows; RuntimeError for any other error that the server could not restore.
-        args: Its arguments.
-        state: Its attributes.
+        args: Its arguments that are JSON.
+        state: Its attributes that are JSON.
         trace: The text of its traceback.
     """
 

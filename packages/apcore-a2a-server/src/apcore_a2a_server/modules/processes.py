@@ -29,7 +29,7 @@ START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
     "from apcore_a2a_server.modules.process_worker import main; main(int(sys.argv[1]))"
 )
-"""Code of a worker. Its arguments are its socket's number and the import path of the server."""
+"""Code of a worker. Its arguments are the descriptor of its socket and the server's import path."""
 EXIT_TIMEOUT = 5.0  # seconds for a process that has closed its socket to end
 
 Begin: TypeAlias = Callable[[], Awaitable[None]]
@@ -73,8 +73,8 @@ def _warn(module_id: str, error: NotPortableError) -> None:
 def _pack(module: object) -> bytes:
     """Serialize a module for other processes.
 
-    apcore imports the files of a folder without adding them to `sys.modules`, so that pickle
-    would not find their classes: another process loads the file again.
+    apcore imports the files of a folder without adding them to `sys.modules`, so pickle would not
+    find their classes. For such a class, the other process loads the file again.
 
     Raises:
         NotPortableError: The module can't run in another process.
@@ -170,13 +170,13 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
 
 
 class ProcessPool:
-    """A pool of processes for modules that compute, as many as there are cores.
+    """A pool of processes for modules that compute, by default as many as there are cores.
 
     A process is started when none is free, and kept for further calls. If its call is canceled or
     times out, it is ended.
 
     Clients with waiting calls take turns. While one client has more than its share of the
-    processes, other clients may start additional ones, which are not kept.
+    processes, other clients may start additional ones. At most *limit* idle processes are kept.
 
     Args:
         limit: Maximum number of modules that run at a time; by default, the number of cores.
