@@ -8,24 +8,24 @@ from apcore_a2a_core import from_sdk
 from apcore_a2a_core.values import dump_json
 from google.protobuf.message import Message
 
-MESSAGE_TYPES: dict[str, type[Message]] = {
+BODY_TYPES: dict[str, type[Message]] = {
     "tasks": a2a.Task,
     "messages": a2a.Message,
     "webhooks": a2a.TaskPushNotificationConfig,
 }
-"""Tables whose bodies are of one type."""
+"""Types of bodies by table, for the tables whose bodies are of one type."""
 PAYLOAD_TYPES: tuple[type[Message], ...] = (
     a2a.Task,
     a2a.TaskStatusUpdateEvent,
     a2a.TaskArtifactUpdateEvent,
 )
 """Types of bodies in the other tables, by their first byte."""
-TABLES = (*MESSAGE_TYPES, "events", "outbox")
+TABLES = (*BODY_TYPES, "events", "outbox")
 """All tables with bodies."""
 
 
 def as_json(table: str, body: bytes) -> bytes:
-    """Convert a body of a table to JSON, which later versions of the schema contain.
+    """Convert a body of a table to JSON; in `events` and `outbox`, keep its first byte.
 
     Example:
         ```python
@@ -36,6 +36,6 @@ def as_json(table: str, body: bytes) -> bytes:
         #> b'{"messageId":"m"}'
         ```
     """
-    if table in MESSAGE_TYPES:
-        return dump_json(from_sdk(MESSAGE_TYPES[table].FromString(body)))
+    if table in BODY_TYPES:
+        return dump_json(from_sdk(BODY_TYPES[table].FromString(body)))
     return body[:1] + dump_json(from_sdk(PAYLOAD_TYPES[body[0]].FromString(body[1:])))

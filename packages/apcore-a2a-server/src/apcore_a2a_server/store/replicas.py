@@ -10,8 +10,8 @@ from secrets import token_hex
 from msgspec import Struct
 
 MAX_HOST = 60
-"""Maximum number of characters of a host's name in a replica's id."""
-LISTED_LEASES = 4
+"""Maximum number of characters of a host's name."""
+REPLICA_TTL_IN_LEASES = 4
 """Number of lease durations for which a replica stays listed after its last report."""
 
 
@@ -19,7 +19,7 @@ class Replica(Struct, frozen=True, kw_only=True):
     """A process that serves the agent.
 
     Attributes:
-        id: the name of its host, its process id and random digits; no other process ever has it.
+        id: the name of its host, its process id, and random digits that make the id unique.
         host: the name of its host.
         pid: its process id.
         version: its version of apcore-a2a-server.

@@ -34,7 +34,8 @@ STATES = {number: state for state, number in NUMBERS.items()}
 def task_columns(record: TaskRecord) -> dict[str, Any]:
     """Return the columns of a task without its owner.
 
-    Large messages of its history are stored in rows of their own: the body has gaps instead.
+    Large messages of its history are stored in rows of their own, and the body has gaps instead,
+    unless its messages were not counted: then these rows could not be found again.
     """
     task = record.task
     return {
@@ -131,10 +132,10 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
 
 
 def open_tasks_from(rows: Iterable[Any]) -> OpenTasks:
-    """Return the figures of open tasks, from rows with a state, a number and the oldest time."""
-    figures = [(STATES[state], number, oldest) for state, number, oldest in rows]
+    """Return the figures of open tasks, from rows with a state, a count and the oldest time."""
+    figures = [(STATES[state], count, oldest) for state, count, oldest in rows]
     return OpenTasks(
-        {state: number for state, number, _ in figures},
+        {state: count for state, count, _ in figures},
         {state: oldest for state, _, oldest in figures},
     )
 
@@ -148,9 +149,9 @@ def notification_from(row: Any, owner: str, payload: Payload) -> Notification:
 def notification_columns(
     notification: Notification, attempt: Attempt | None = None
 ) -> dict[str, Any]:
-    """Return the parameters that identify a notification, its webhook and its latest attempt.
+    """Return the parameters that identify a notification, its claim and its webhook.
 
-    They also have the line of *attempt*, or an empty one, and the maximum size of all lines.
+    They also have the line of *attempt*, if any, and the maximum size of a webhook's lines.
     """
     return {
         "line": "" if attempt is None else attempt.line(),
@@ -243,7 +244,10 @@ def _owner_parameters(
 
 
 def prefix_end(prefix: str) -> str:
-    """Return the first text that sorts, as bytes, after all texts that begin with a prefix."""
+    """Return the first text that sorts, as bytes, after all texts that begin with a prefix.
+
+    An empty prefix has no such text: the result is empty.
+    """
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
 
 

@@ -1,7 +1,7 @@
 """Readers of a task's events: each is a position in the event log, not a queue.
 
 A reader never delays the run. If the events after its position were deleted, it gets a snapshot of
-the task; a reader can resume from the last id that it saw.
+the task; a reader can resume from the last version that it saw.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -108,6 +108,6 @@ async def last_status(record: TaskRecord) -> Events:
 
 def snapshot(record: TaskRecord) -> Event:
     """Return an event with the whole task as it is now."""
-    # with lists of its own for the parts, to which a run adds chunks
+    # a run adds chunks to the lists of parts, so the snapshot needs copies of them
     artifacts = [replace(artifact, parts=[*artifact.parts]) for artifact in record.task.artifacts]
     return Event(record.version, replace(record.task, artifacts=artifacts))

@@ -1,4 +1,4 @@
-"""In-memory indexes of the tasks of an owner or a conversation, and the bytes of messages."""
+"""In-memory indexes of the tasks of an owner or a conversation, and a counter of message bytes."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -23,7 +23,7 @@ MAX_UNLISTED = 100
 """Number of tasks up to which ended ones are searched one by one: lists would take more memory."""
 
 MAX_BLOCK = 512
-"""Maximum number of items in a block, and so of items that adding or removing one has to move."""
+"""Maximum number of items in a block of a `Listing`: adding or removing an item moves no more."""
 
 END = 2**63 - 1
 """A position after all tasks."""
@@ -39,7 +39,7 @@ _time = attrgetter("time")
 
 # There are many, and they form no cycles: the garbage collector need not scan them.
 class StoredTask(Struct, gc=False):
-    """A task as bytes, and values for queries that need not read them.
+    """A task as bytes, and values by which queries find it without reading the bytes.
 
     Attributes:
         key: the key of its conversation.
@@ -74,7 +74,7 @@ class StoredTask(Struct, gc=False):
 
     @property
     def size(self) -> int:
-        """The number of bytes that it takes, without large messages: these are counted once."""
+        """The number of bytes that it takes; `MessageBytes` counts the large messages."""
         return len(self.data) + len(self.resume or b"")
 
     @property
@@ -127,7 +127,7 @@ class Listing(Generic[T]):
         return self._blocks[-1][-1] if self._blocks[-1] else None
 
     def add(self, item: T) -> None:
-        """Add an item in its place."""
+        """Add an item where its number belongs."""
         number, index = self._get_number(item), len(self._blocks) - 1
         block = self._blocks[index]
         if not block or self._get_number(block[-1]) < number:
@@ -186,7 +186,7 @@ class EndedTasks:
         self.created: Listing[StoredTask] = Listing(_created)
         self.updated: Listing[StoredTask] = Listing(_updated)
         self._disorder = 0
-        """The number of the last task whose time was earlier than that of the task before it."""
+        """`updated` of the last task with an earlier time than its predecessor; 0 if there is none."""
 
     def add(self, task: StoredTask) -> None:
         """Add a task that has ended now."""
@@ -276,6 +276,7 @@ class TaskIndex(Struct, gc=False):
         get_number, since = attrgetter(query.order), query.after or 0
         ended_lists = self._lists(query.state)
         searched: Iterable[StoredTask] = self.unlisted.values()
+        # only lists in the order of their times can be cut off at `since`
         if since and not (
             query.order == "updated" and all(tasks.is_in_order for tasks in ended_lists)
         ):
@@ -312,6 +313,7 @@ class MessageBytes:
     def __init__(self) -> None:
         self.bytes = 0
         self._uses: Counter[int] = Counter()
+        """How often each large message is in use, by the `id` of its bytes."""
 
     def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
         """Count the *new* messages of a task or a conversation instead of its *old* ones."""

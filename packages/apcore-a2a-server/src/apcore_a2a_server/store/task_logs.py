@@ -39,8 +39,8 @@ class TaskLog(Struct):
 EndedLog: TypeAlias = tuple[float, int, bytes, str]
 """The log of an ended task: when it may be deleted, its first version, its events and its spans.
 
-There are many: the garbage collector does not scan tuples of numbers, bytes and texts, and few
-objects are quick to delete, since they are no longer in the processor's cache by then.
+There are many, so each takes few objects: an object that is no longer in the processor's cache is
+slow to delete. The garbage collector does not scan tuples of numbers, bytes and texts.
 """
 
 NO_LOG: EndedLog = (0, 0, b"", "")

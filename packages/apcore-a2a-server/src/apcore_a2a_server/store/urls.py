@@ -1,4 +1,4 @@
-"""Stores by their URLs: `memory`, `sqlite:///agent.db`, `postgresql://…`."""
+"""Stores by their addresses: `memory`, `sqlite:///agent.db`, `postgresql://…`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -21,7 +21,7 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
 
     Raises:
         ValueError: The address has none of these forms.
-        ImportError: A package that it needs is not installed; the message says how to install it.
+        ImportError: A package for the store is not installed; the message says how to install it.
 
     Example:
         ```python

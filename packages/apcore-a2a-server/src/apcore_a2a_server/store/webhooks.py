@@ -165,7 +165,7 @@ class WebhookQuery:
     limit: int = 50
 
     def matches(self, webhook: Webhook) -> bool:
-        """Return whether a webhook is in the state."""
+        """Return whether a webhook has the state of the query; its task is not compared."""
         return self.state in ("all", "failed" if webhook.failure else "active")
 
 

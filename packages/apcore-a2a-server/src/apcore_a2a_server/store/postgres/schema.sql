@@ -1,6 +1,8 @@
 -- The schema of a PostgreSQL database: each block raises its version by one.
 
 -- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
+-- `created` and `updated` are numbers that give an order, not times. `hooks` counts the edits of a
+-- task's webhooks. `expires` is the end of its lease, or the deadline of a paused task.
 CREATE SEQUENCE apcore_a2a.updates;
 CREATE TABLE apcore_a2a.tasks (
     created BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -86,18 +88,18 @@ INSERT INTO apcore_a2a.page_key
 VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
 -- version_3: The time of the last start of a task's module.
--- A default that is evaluated once does not rewrite the table.
+-- `now()` is evaluated only once, so that the new column does not rewrite the table.
 ALTER TABLE apcore_a2a.tasks ADD COLUMN started TIMESTAMPTZ NOT NULL DEFAULT now();
 ALTER TABLE apcore_a2a.tasks ALTER COLUMN started SET DEFAULT clock_timestamp();
 
 -- version_4: JSON in place of protobuf in all bodies; `migrate` converts them.
 SELECT 4;
 
--- version_5: An index for lists by update, and for counts by state and time, without reading tasks.
+-- version_5: An index for lists in update order; counts by state and time read nothing else.
 DROP INDEX apcore_a2a.tasks_owner_updated_idx;
 CREATE INDEX tasks_owner_updated_idx ON apcore_a2a.tasks (owner, updated, state, status_at);
 
--- version_6: The span of the task that notifications of a webhook continue.
+-- version_6: The trace that the notifications of a webhook continue: the span of its task.
 ALTER TABLE apcore_a2a.webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.

@@ -25,7 +25,7 @@ from apcore_a2a_server.store.port import (
     pack_payload,
 )
 from apcore_a2a_server.store.queries import Page, Query
-from apcore_a2a_server.store.replicas import LISTED_LEASES, Replica
+from apcore_a2a_server.store.replicas import REPLICA_TTL_IN_LEASES, Replica
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
     open_tasks_from,
@@ -154,7 +154,7 @@ class PostgresStore(DatabaseOutbox):
         return {"lease_seconds": self.lease_seconds, "holder": self.replica_id}
 
     async def _check_key(self, owner: str, send_key: SendKey) -> None:
-        """Raise the error for a key that another task has."""
+        """Raise an error if another task has the key."""
         columns = {"owner": owner_bytes(owner), "key": send_key.text}
         row = await self._database.fetch_row(sql.get_key, **columns)
         if row is not None:
@@ -189,7 +189,7 @@ class PostgresStore(DatabaseOutbox):
         return Lease(task_id, row["epoch"]) if change.run else change.lease
 
     async def _write(self, change: Change) -> Any:
-        """Store a change; return its row, or None if it is refused."""
+        """Store a change; return the row of the statement, or None if the change is refused."""
         if not change.state_events:
             return await self._chunks.fetch_row(chunk_parameters(change))
         parameters = {**state_parameters(change), **self._new_lease()}
@@ -205,7 +205,7 @@ class PostgresStore(DatabaseOutbox):
         return None
 
     async def _find_stored(self, change: Change) -> Any:
-        """Return the row of a change that an earlier attempt has stored; None if none has."""
+        """Return the row for a change that an earlier attempt has stored; None if none has."""
         last_event, task_id = change.events[-1], change.record.task.id
         columns = {"task_id": task_id, "version": last_event.version}
         row = await self._database.fetch_row(sql.get_last_change, **columns)
@@ -248,7 +248,7 @@ class PostgresStore(DatabaseOutbox):
         return str(await self._database.fetch_value(sql.get_spans, task_id=task_id) or "")
 
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
-        """Return the next events of a task; None if some were deleted."""
+        """Return the next events of a task; None if the task or some of them were deleted."""
         rows = await self._database.fetch(sql.events, task_id=task_id, after=after, limit=limit)
         if not rows or after < rows[0]["first_event"] - 1:
             return None
@@ -342,7 +342,7 @@ class PostgresStore(DatabaseOutbox):
             await database.close()
 
     def _replica_ttl(self) -> float:
-        return float(LISTED_LEASES * self.lease_seconds)
+        return float(REPLICA_TTL_IN_LEASES * self.lease_seconds)
 
     async def replicas(self) -> Sequence[Replica]:
         """Return the replicas that share the database, the longest running first."""

@@ -57,10 +57,11 @@ def _connect(path: Path) -> Connection:
 
 
 class ProcessLock:
-    """A lock that keeps other processes from using a file, under any of its names.
+    """A lock that keeps other processes from using a file, whichever of its names they use.
 
-    The lock file beside the real file also keeps out other names that lead there by symbolic
-    links. A lock on the file itself keeps out hard links; Windows has no such lock.
+    The lock file beside the real file keeps out processes that open the file by its name or by a
+    symbolic link. A lock on the file itself, which Windows lacks, keeps out those that use a hard
+    link.
 
     Args:
         path: The file. It is created if it does not exist, accessible to its owner only, as it
@@ -92,7 +93,10 @@ class ProcessLock:
             raise UnavailableError(IN_USE.format(self._path)) from None
 
     def release(self) -> None:
-        """Unlock the file, whose connections must be closed: closing it drops SQLite's locks."""
+        """Unlock the file, whose connections must be closed.
+
+        Closing the descriptor would drop the locks that SQLite has on the file.
+        """
         if self._descriptor is not None:
             os.close(self._descriptor)
         if self._lock_file is not None:
@@ -101,7 +105,7 @@ class ProcessLock:
 
 
 async def _connect_in_thread(path: Path, lock: ProcessLock) -> tuple[Connection, Connection]:
-    """Call `connect` in a thread, which releases the file when it ends after a cancellation."""
+    """Call `connect` in a thread; after a cancellation, the thread releases the file."""
     pool = ThreadPoolExecutor(1, "open-sqlite")
     future = pool.submit(connect, path)
     pool.shutdown(wait=False)
@@ -125,7 +129,7 @@ class FileStore(Store):
     """A store in one file, which no other process can use while it is open.
 
     Args:
-        path: The file, which is created if it does not exist. Beside it are two others of SQLite,
+        path: The file, which is created if it does not exist. Beside it are two files of SQLite,
             and a lock file.
         lease_seconds: Seconds after which a lease expires unless it is renewed.
     """
@@ -185,9 +189,10 @@ class FileStore(Store):
         await super().check()
 
     def wake_listener(self) -> None:
-        """Call the listener for due notifications in the event loop, from the writing thread.
+        """Let the event loop call the listener for due notifications.
 
-        The writing thread works in order, so the listener's claim sees the new notifications.
+        Methods call this in the writing thread, which works in order: when the listener then claims
+        notifications, it gets the new ones.
         """
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(super().wake_listener)
@@ -232,4 +237,4 @@ class InThread:
 reads = InThread(writes=False)
 """Run a method in the thread that reads the file."""
 writes = InThread(writes=True)
-"""Run a method in the thread that writes the file, in a transaction."""
+"""Run a method in the thread that writes the file."""

@@ -197,27 +197,27 @@ def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
     """Add a webhook to a task; it replaces the one with the same id.
 
     Raises:
-        InvalidParamsError: The task has too many.
+        InvalidParamsError: The task has too many webhooks.
     """
     existing = webhooks_of(connection, task_id)
     replace_webhooks(connection, task_id, existing, with_webhook(existing, webhook))
 
 
 def add_notifications(connection: Connection, task_id: str, events: Sequence[Event]) -> bool:
-    """Add notifications of events for each webhook of their task; return whether there are any."""
+    """Add notifications of events for each active webhook of a task; return False if none."""
     common = {"task_id": task_id, "now": time.time()}
     parameters = [common | event_columns(event) for event in events]
     return connection.executemany(sql.add_notifications, parameters).rowcount > 0
 
 
 def _next_notifications(request: ClaimRequest, connection: Connection) -> list[Notification]:
-    """Return the next notification of each webhook whose host has a free slot, oldest first."""
+    """Return the next notification of each webhook whose host has a free slot, by due time."""
     now = time.time()
     rows: list[Row] = []
-    hosts_of_owner: Counter[str] = Counter()
+    host_counts: Counter[str] = Counter()
     for _, owner, host in sorted(_free_pairs(request, now, connection)):
-        hosts_of_owner[owner] += 1
-        if hosts_of_owner[owner] > request.per_owner:
+        host_counts[owner] += 1
+        if host_counts[owner] > request.per_owner:
             continue
         parameters = {"owner": owner, "host": host, "now": now, "per_host": request.per_host}
         rows += connection.execute(sql.next_notifications, parameters).fetchall()
@@ -257,7 +257,7 @@ def _free_pairs(
         if owner not in request.owners:
             if due <= now and (owner, host) not in request.hosts:
                 yield due, owner, host
-            # One statement that compares the pair would read all notifications of this host.
+            # `(owner, host) > (:owner, :host)` would read all notifications of this host.
             pair = connection.execute(sql.next_host, parameters).fetchone()
         if pair is None:
             pair = connection.execute(sql.next_owner, parameters).fetchone()

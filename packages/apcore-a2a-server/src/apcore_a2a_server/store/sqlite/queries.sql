@@ -105,7 +105,8 @@ AND NOT EXISTS (
 )
 ORDER BY ended LIMIT :limit;
 
--- surplus_tasks: Return ended tasks beyond the number to keep, without pending notifications.
+-- surplus_tasks: Return ended tasks beyond the number to keep.
+-- Tasks with a pending notification are kept as in `expired_tasks`.
 SELECT id AS task_id FROM tasks t WHERE ended IS NOT NULL
 AND NOT EXISTS (
     SELECT 1 FROM outbox WHERE task_id = t.id AND due IS NOT NULL AND since > :yesterday
@@ -137,7 +138,7 @@ DELETE FROM outbox WHERE task_id = :task_id;
 UPDATE tasks SET expires = :expires
 WHERE id = :task_id AND epoch = :epoch AND expires IS NOT NULL;
 
--- expired_leases: Return tasks whose lease has expired, or whose deadline has passed.
+-- claimable_tasks: Return tasks whose lease has expired, or whose deadline has passed.
 -- Leases expire by the monotonic clock, deadlines by the time of day (`now`). The rows
 -- have the epoch that `claim` sets. The column `attempts` counts starts after the first one;
 -- `pauses` has, as JSON, the seconds from each start to the next. A clock that was set back must
@@ -155,6 +156,9 @@ LIMIT :limit;
 -- claim: Lease a task.
 UPDATE tasks SET epoch = epoch + 1, expires = :expires
 WHERE id = :task_id;
+
+-- expire_all: Let all leases expire: this process has locked the file, so their holders have ended.
+UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL;
 
 
 -- Webhooks and their notifications
@@ -199,7 +203,7 @@ DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
 UPDATE outbox SET attempts = 0, due = :now, host = :host
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
--- add_notifications: Add a notification of an event for each webhook of a task.
+-- add_notifications: Add a notification of an event for each active webhook of a task.
 -- After a failed attempt all notifications of a webhook are postponed, new ones too.
 INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)
 SELECT t.id, w.config_id, :version, t.owner, w.host, :body, :now, coalesce((
@@ -319,6 +323,3 @@ SELECT state, count(*) FROM tasks GROUP BY state ORDER BY state;
 
 -- count_dead_letters: Count the notifications that were given up.
 SELECT count(*) FROM outbox WHERE due IS NULL;
-
--- expire_all: Let all leases expire: this process has locked the file, so their holders have ended.
-UPDATE tasks SET expires = 0 WHERE expires IS NOT NULL;

@@ -18,7 +18,7 @@ MIGRATIONS = (*read_blocks(PACKAGE, "schema.sql").values(),)
 
 sql = Statements(PACKAGE, str)
 
-READ_ONLY_FOLDER = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
+READ_ONLY_FOLDER_CODES = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
 """Result codes of SQLite when it can't create files beside the one that it is to read."""
 ADVICE = {
     sqlite3.SQLITE_READONLY_ROLLBACK: (
@@ -135,7 +135,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
             return _begin_to_read(path, "mode=rw")
         # In a folder that can only be read, SQLite can't create the index of a log. Without a
         # log there is nothing to index, and no process that could add to it.
-        if reason in READ_ONLY_FOLDER and not _has_log(path):
+        if reason in READ_ONLY_FOLDER_CODES and not _has_log(path):
             return _begin_to_read(path, "immutable=1")
         raise
 

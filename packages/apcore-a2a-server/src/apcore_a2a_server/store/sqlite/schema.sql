@@ -1,6 +1,8 @@
 -- The schema of an SQLite file: each block raises its version by one.
 
 -- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
+-- `created` and `updated` are numbers that give an order, not times. `expires` is a time by the
+-- monotonic clock; all other times are in seconds since 1970.
 CREATE TABLE tasks (
     created INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -91,12 +93,12 @@ UPDATE webhooks SET body = as_json('webhooks', body);
 UPDATE events SET body = as_json('events', body);
 UPDATE outbox SET body = as_json('outbox', body);
 
--- version_5: Indexes for lists by update, and for counts by state and time, without reading tasks.
+-- version_5: Indexes for lists in update order; counts by state and time read nothing else.
 DROP INDEX tasks_updated;
 CREATE INDEX tasks_updated ON tasks (owner, updated, state, status_at);
 CREATE INDEX tasks_context_updated ON tasks (owner, context_id, updated, state, status_at);
 
--- version_6: The span of the task that notifications of a webhook continue.
+-- version_6: The trace that the notifications of a webhook continue: the span of its task.
 ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.

@@ -63,7 +63,7 @@ class SqliteStore(FileOutbox):
     """A store of tasks in one file, for one process; every confirmed change is on disk.
 
     Args:
-        path: The file, which is created if it does not exist. Beside it are two others of SQLite,
+        path: The file, which is created if it does not exist. Beside it are two files of SQLite,
             and a lock file.
         lease_seconds: Seconds after which a lease expires unless it is renewed.
 
@@ -161,7 +161,7 @@ class SqliteStore(FileOutbox):
     def events(
         self, connection: Connection, task_id: str, after: int, limit: int = 1000
     ) -> list[Event] | None:
-        """Return the next events of a task; None if some were deleted."""
+        """Return the next events of a task; None if the task or some of them were deleted."""
         parameters = {"task_id": task_id, "after": after, "limit": limit}
         task_row = connection.execute(sql.get_first_event, parameters).fetchone()
         if task_row is None or after < task_row["first_event"] - 1:
@@ -271,8 +271,8 @@ class SqliteStore(FileOutbox):
             "pauses": json.dumps([*self.restart_pauses]),
             "limit": limit + len(excluded),
         }
-        expired_rows = connection.execute(sql.expired_leases, parameters).fetchall()
-        rows = [row for row in expired_rows if row["id"] not in excluded][:limit]
+        claimable_rows = connection.execute(sql.claimable_tasks, parameters).fetchall()
+        rows = [row for row in claimable_rows if row["id"] not in excluded][:limit]
         for row in rows:
             new_lease = {"task_id": row["id"], "expires": monotonic_now + self.lease_seconds}
             connection.execute(sql.claim, new_lease)
@@ -315,7 +315,7 @@ def _add_messages(connection: Connection, record: TaskRecord, stored_count: int)
 
 
 def _record(connection: Connection, task_row: Row) -> TaskRecord:
-    """Return the record of a row, and read the chunks that its body lacks."""
+    """Return the record of a row, with the chunks and large messages that its body lacks."""
     later_events: Iterable[bytes] = ()
     if task_row["version"] > task_row["body_version"]:
         after = task_row["body_version"]

@@ -44,7 +44,7 @@ class _Job:
 class Worker(threading.Thread):
     """A thread that runs jobs in order; jobs that are queued at the same time share a transaction.
 
-    Each job is done completely or not at all. Its caller gets the result once it is on disk.
+    Each job is done completely or not at all. Its caller gets the result after the commit.
 
     Args:
         connection: The connection; only this thread uses it from now on.

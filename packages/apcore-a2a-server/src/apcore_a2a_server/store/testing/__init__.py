@@ -1,4 +1,4 @@
-"""Checks for authors of stores, which every store must pass.
+"""Checks that every store must pass, for authors of stores.
 
 Each check is a coroutine function. It takes a new, empty store and raises AssertionError if the
 store does not behave as the name of the check says.

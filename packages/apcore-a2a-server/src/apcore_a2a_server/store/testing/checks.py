@@ -95,7 +95,7 @@ async def an_unknown_task_cannot_be_changed(store: Store) -> None:
 
 
 @check
-async def an_ended_task_cannot_be_changed(store: Store) -> None:
+async def a_change_made_before_the_end_is_refused_after_it(store: Store) -> None:
     record, lease = await begun(store)
     last_change = state_change(record, COMPLETED, lease)
     await store.change(last_change)
@@ -149,8 +149,8 @@ async def a_trimmed_log_never_skips_events(store: Store) -> None:
     assert await versions(store, "t1", record.version - 5) == [28, 29, 30, 31, 32]
     for after in range(record.version):  # a reader gets all events after its version, or None
         events = await store.events("t1", after)
-        missed = [*range(after + 1, record.version + 1)]
-        assert events is None or [event.version for event in events] == missed
+        later_versions = [*range(after + 1, record.version + 1)]
+        assert events is None or [event.version for event in events] == later_versions
 
 
 @check
@@ -326,7 +326,7 @@ async def the_last_event_can_be_read_however_short_the_retention(store: Store) -
 
 
 @check
-async def a_repeated_send_gets_its_first_task(store: Store) -> None:
+async def a_repeated_send_is_refused_with_the_id_of_its_task(store: Store) -> None:
     key = SendKey("key", b"\x00 the body")
     await begun(store, key=key)
     repeated_send = begun(store, new_record("t2"), key=key)

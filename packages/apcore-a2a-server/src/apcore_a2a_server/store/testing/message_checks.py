@@ -11,7 +11,7 @@ from apcore_a2a_server.store.queries import Query
 from .samples import begun, check, new_record, state_change, stored
 
 LARGE_TEXT = "\x00large" * LARGE_MESSAGE
-"""A text of a message that a store keeps only once."""
+"""A text that makes a message large."""
 
 
 def _message(message_id: str, text: str) -> Message:

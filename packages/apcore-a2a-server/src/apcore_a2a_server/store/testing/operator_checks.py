@@ -56,8 +56,8 @@ async def all_that_belongs_to_the_ended_tasks_of_an_owner_is_deleted(store: Stor
         ("t4", "bob", False),
     ):
         new_task = new_record(task_id, owner, f"context of {task_id}")
-        first_key = key if task_id in ("t1", "t4") else None
-        record, lease = await begun(store, new_task, [hook()], first_key)
+        send_key = key if task_id in ("t1", "t4") else None
+        record, lease = await begun(store, new_task, [hook()], send_key)
         if not is_open:
             await store.change(state_change(record, COMPLETED, lease))
 

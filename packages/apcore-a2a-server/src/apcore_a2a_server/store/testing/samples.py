@@ -29,7 +29,7 @@ CHECKS: list[Check] = []
 """All checks, in the order of their definition."""
 
 LEASE = 0.2
-"""Seconds after which leases expire, in checks that wait for it."""
+"""Seconds after which leases expire, in checks that wait until they expire."""
 
 
 def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:

@@ -34,7 +34,7 @@ def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") ->
 
 
 async def claim_due(store: Store, **request: Any) -> Sequence[Notification]:
-    """Claim all due notifications for a minute, unless *request* says otherwise."""
+    """Claim the next due notification of each webhook; *request* replaces the default limits."""
     default: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": 60}
     return await store.claim_notifications(ClaimRequest(**{**default, **request}))
 
@@ -118,7 +118,7 @@ async def a_notification_that_is_not_settled_is_due_again(store: Store) -> None:
     await asyncio.sleep(2 * LEASE)
     (reclaimed,) = await claim_due(store)
     assert (reclaimed.version, reclaimed.attempts) == (1, 2)
-    await store.settle(first)  # it was claimed again since
+    await store.settle(first)  # does nothing: it was claimed again since
     await store.postpone(reclaimed, 0)
     assert [notification.attempts for notification in await claim_due(store)] == [3]
 
@@ -297,7 +297,7 @@ async def the_last_attempts_of_a_webhook_are_kept(store: Store) -> None:
         await store.postpone(first, 0, attempt(number, "retried"))
     (first,) = [due for due in await claim_due(store) if due.webhook == hook("w1")]
     await store.settle(first, attempt(99))
-    await store.settle(first, attempt(100))  # it is settled already
+    await store.settle(first, attempt(100))  # does nothing: it is settled already
     kept_attempts = [*(await status(store)).attempts]
     numbers = range(MAX_ATTEMPTS + 1, 2, -1)
     assert kept_attempts == [attempt(99), *(attempt(number, "retried") for number in numbers)]
