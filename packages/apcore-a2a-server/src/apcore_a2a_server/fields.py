@@ -1,6 +1,6 @@
 """Options that are declared once, as the fields of frozen dataclasses.
 
-A field has a name, a type and a default; `option` adds the help text, the unit and the bounds.
+A field has a name, a type and a default; `option` adds the help text and the bounds.
 Everything else is derived from these: the keywords of `serve` and their validation, the command's
 flags, environment variables, config keys and help, and the tables in `docs/options.md`.
 
@@ -95,14 +95,14 @@ class Option:
         metavar: The name of the value in help texts.
         name: The name on the command line, with underscores; by default the field's name.
         kind: The kind of its value on the command line, by default that of the field's type in
-            `KINDS`. With neither, it is None, and only Python can set the option.
+            `KINDS`. An option without a kind can only be set in Python.
         choices: All valid values, or () for any.
         low: The minimum, of each item if the value is a list.
         above: The exclusive minimum.
         high: The maximum.
         is_secret: Whether the value must not appear in messages and logs.
         field: The name of the field, which is the keyword in Python.
-        is_checked: Whether `check` validates the value; otherwise its dataclass does.
+        is_checked: Whether `check` validates the value; otherwise the dataclass that declares the option does.
         is_optional: Whether the value may be None.
     """
 

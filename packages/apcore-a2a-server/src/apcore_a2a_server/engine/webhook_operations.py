@@ -33,7 +33,7 @@ class WebhookOperations:
     Attributes:
         admission: Finds the tasks of callers.
         store: The store that keeps the webhooks.
-        queue: The queue that makes attempts.
+        queue: The queue that delivers notifications.
         is_operator: Returns whether a caller operates the tasks of all principals.
     """
 

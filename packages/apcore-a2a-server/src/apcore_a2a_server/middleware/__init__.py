@@ -70,7 +70,7 @@ def build_middleware(
             limit.
         client_key: Names the client behind a request, for limits; see `ClientKeys`.
         access_log: Whether each request is logged.
-        tenant_paths: First segments of paths that are not tenants; None if there are no tenants.
+        tenant_paths: First path segments that are not tenants; None if there are no tenants.
         on_response: Function to call with the status of each response.
 
     Raises:

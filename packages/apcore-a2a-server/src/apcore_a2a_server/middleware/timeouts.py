@@ -80,7 +80,7 @@ class ResponsiveClock:
 
 
 class RequestTimeoutProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol that closes connections whose request does not arrive in time.
+    """uvicorn's HTTP protocol, extended to close connections whose request does not arrive in time.
 
     A request must arrive within `seconds`, plus one second for each 64 KB. The same holds for a
     connection that sends nothing. Time does not count while the server processes a request or does

@@ -1,8 +1,8 @@
 """Fairness between clients: they take turns with waiting calls, and each has a share of the places.
 
-A client may exceed its share while others need no places. When they need some, they still get their
-shares, so for a while more places than the limit are taken: up to half as many more, if the share
-of a client is one half.
+A client may exceed its share while others need no places. When others need some, they still get
+their shares. Until calls end, more places than the limit are then taken: up to half more, if the
+share of a client is one half.
 """
 
 import asyncio

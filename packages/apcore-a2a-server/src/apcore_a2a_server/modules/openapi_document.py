@@ -208,7 +208,7 @@ class Document:
         return schema | converter.definitions(), is_wrapped
 
     def _describes_object(self, schema: Any, depth: int = 0) -> bool:
-        """Return whether all values of a schema are certainly objects."""
+        """Return whether a schema describes objects, by its type, properties or `allOf`."""
         schema = self.resolve(schema) if is_object(schema) and depth < MAX_REFERENCES else {}
         if schema.get("nullable") is True:
             return False
@@ -394,7 +394,7 @@ def _is_encoded(schema: Any) -> bool:
 
 
 def _json_schema(holder: Mapping[str, Any]) -> Any:
-    """Return the schema of the JSON that a response or a parameter has; None if it has none."""
+    """Return the schema of the JSON that a response or a parameter has; None without JSON."""
     content: Any = holder.get("content")
     for media_type, value in content.items() if is_object(content) else ():
         if _preference(media_type) == 0 and is_object(value):
