@@ -102,7 +102,8 @@ class Option:
         high: The maximum.
         is_secret: Whether the value must not appear in messages and logs.
         field: The name of the field, which is the keyword in Python.
-        is_checked: Whether `check` validates the value; otherwise the dataclass that declares the option does.
+        is_checked: Whether `check` validates the value; otherwise the dataclass that declares the
+            option does.
         is_optional: Whether the value may be None.
     """
 
