@@ -186,7 +186,7 @@ class EndedTasks:
         self.created: Listing[StoredTask] = Listing(_created)
         self.updated: Listing[StoredTask] = Listing(_updated)
         self._disorder = 0
-        """`updated` of the last task with an earlier time than its predecessor; 0 if there is none."""
+        """`updated` of the last task whose time was before that of its predecessor; 0 for none."""
 
     def add(self, task: StoredTask) -> None:
         """Add a task that has ended now."""

@@ -125,15 +125,15 @@ class FileOutbox(FileStore):
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
         """Make a failed webhook active again; make its dead letters and missed states due."""
-        webhook = {"task_id": task_id, "config_id": config_id, "now": time.time()}
-        row = connection.execute(sql.get_webhook, webhook).fetchone()
+        parameters = {"task_id": task_id, "config_id": config_id, "now": time.time()}
+        row = connection.execute(sql.get_webhook, parameters).fetchone()
         if row is None or not row["has_failed"]:
             return None if row is None else 0
-        connection.execute(sql.reactivate, webhook)
-        later_rows = connection.execute(sql.later_events, webhook).fetchall()
-        requeued_count = connection.execute(sql.requeue, webhook).rowcount
+        connection.execute(sql.reactivate, parameters)
+        later_rows = connection.execute(sql.later_events, parameters).fetchall()
+        requeued_count = connection.execute(sql.requeue, parameters).rowcount
         state_rows = [row for row in later_rows if is_state(unpack_payload(row["body"]))]
-        notifications = [webhook | dict(row) for row in state_rows]
+        notifications = [parameters | dict(row) for row in state_rows]
         connection.executemany(sql.add_notification, notifications)
         self.wake_listener()
         return requeued_count + len(notifications)

@@ -88,11 +88,13 @@ def chunk_change(record: TaskRecord, text: str, lease: Lease | None = None) -> C
 
 
 def _next_version(record: TaskRecord) -> TaskRecord:
+    """Return a copy of a record with the next version, without `resume` and `deadline`."""
     task, version = deepcopy(record.task), record.version + 1
     return replace(record, task=task, version=version, resume=None, deadline=None)
 
 
 def _set_state(record: TaskRecord, state: TaskState) -> Payload:
+    """Set the state of a task; return the payload of the event that reports it."""
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
     status = TaskStatus(state=state, timestamp=Timestamp(time.replace("+00:00", "Z")))
     record.task.status = status
