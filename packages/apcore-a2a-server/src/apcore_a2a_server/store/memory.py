@@ -142,9 +142,7 @@ class InMemoryTaskStore(InProcessStore):
         context = self._contexts[old_task.key] if old_task else self._join_context(record)
         updated = next(self._change_numbers)
         new_messages = self._add_messages(context, record, old_task.messages if old_task else 0)
-        data, large = self._encode(
-            task, new_messages, [*(old_task.large if old_task else ()), *context.bodies]
-        )
+        data, large = self._encode(task, new_messages, old_task, context)
         stored = StoredTask(
             task.id,
             context.key,
@@ -324,7 +322,11 @@ class InMemoryTaskStore(InProcessStore):
         return context
 
     def _encode(
-        self, task: Task, new_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
+        self,
+        task: Task,
+        new_messages: Sequence[Encoded],
+        old_task: StoredTask | None,
+        context: _Context,
     ) -> tuple[bytes, Sequence[Encoded]]:
         """Return the bytes of a task without large messages, and those of each large message."""
         known_messages = [*self._encoded.get(task.id, ()), *new_messages]
@@ -332,6 +334,7 @@ class InMemoryTaskStore(InProcessStore):
             data = dump_json(task)
             if len(data) < LARGE_MESSAGE or without_large(task) is task:
                 return data, ()
+        kept_bodies = [*(old_task.large if old_task else ()), *context.bodies]
         large = large_messages(task, known_messages, kept_bodies)
         return dump_json(without_large(task)), large
 
