@@ -1,9 +1,9 @@
-"""Redaction of inputs and outputs for logs, compiled once for each set of rules.
+"""Redaction of inputs and outputs for logs.
 
 apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
-with every pattern: a quarter of the time of a small call. `Redaction` does it in one pass, and
-caches the verdicts on names. It calls apcore's own function for schemas with `x-sensitive`, for
-patterns of values, and for values of other types than JSON's.
+with every pattern: a quarter of the time of a small call. `Redaction` redacts in one pass, and
+caches which names are sensitive. It calls apcore's own function for schemas with `x-sensitive`, if
+there are patterns for values, and for values that are not JSON.
 """
 
 from contextvars import ContextVar
@@ -14,7 +14,7 @@ from apcore.utils.redaction import redact_sensitive
 from apcore_a2a_core.values import is_array, is_object
 
 MAX_NAME = 64
-"""Maximum length of a name whose verdict is cached, in characters, since clients choose names."""
+"""Maximum length in characters of a name that is cached, since clients choose the names."""
 ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 
@@ -74,11 +74,11 @@ class Redaction:
         self._is_sensitive_cached = lru_cache(4096)(self._is_sensitive)
 
     def __call__(self, data: Any, schema: SchemaStandIn) -> Any:
-        """Return a copy of *data*, a value of *schema*, with sensitive values replaced."""
+        """Return a copy of *data*, which *schema* describes, with sensitive values replaced."""
         if not self._has_patterns and not schema.has_marks:
             try:
                 return self._redact_object(data)
-            except TypeError:  # a value that only apcore copies
+            except TypeError:  # a type of value that only apcore's function can copy
                 pass
         return redact_sensitive(data, schema.json_schema(), **self._rules)
 

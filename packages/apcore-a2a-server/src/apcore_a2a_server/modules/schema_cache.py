@@ -25,7 +25,7 @@ LARGE_TEXT = 8 * 1024
 """Length of a JSON text above which it is validated stepwise, in characters."""
 
 VALUE_NOUNS = {"input_schema": "Input", "output_schema": "Output"}
-"""Attributes of a module with schemas, and the nouns for the values that they describe."""
+"""The attributes of a module that hold schemas, and the nouns for their values."""
 
 
 class CachedSchema(SchemaStandIn):
@@ -33,7 +33,7 @@ class CachedSchema(SchemaStandIn):
 
     Args:
         model: The model.
-        kind: The noun for its values in errors: "Input" or "Output".
+        kind: The noun for the model's values in errors: "Input" or "Output".
     """
 
     is_slow = False
@@ -43,7 +43,7 @@ class CachedSchema(SchemaStandIn):
         self._model = model
         self._kind = kind
         self._schema: dict[str, Any] = {}
-        # apcore reads it at each call; most models lack it, so that `__getattr__` would be called
+        # read at each call by apcore; most models lack it, so that `__getattr__` would be called
         self.__apcore_source_schema__ = getattr(model, "__apcore_source_schema__", None)
 
     def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -55,14 +55,14 @@ class CachedSchema(SchemaStandIn):
         return self._schema
 
     def model_validate(self, data: Any, **options: Any) -> Any:
-        """Validate *data* as the model does; of a large list, report the first invalid item."""
+        """Validate *data* as the model does, but report only a large list's first invalid item."""
         validate = self._model.model_validate
         if (self.is_slow or is_large(data)) and self._stepwise is not None:
             validate = self._stepwise.validate_python
         return self._validate(validate, data, options)
 
     def model_validate_json(self, data: str, **options: Any) -> Any:
-        """Validate JSON as the model does; of a large list, report the first invalid item."""
+        """Validate JSON as the model does, but report only a large list's first invalid item."""
         validate = self._model.model_validate_json
         if (self.is_slow or len(data) > LARGE_TEXT) and self._stepwise is not None:
             validate = self._stepwise.validate_json

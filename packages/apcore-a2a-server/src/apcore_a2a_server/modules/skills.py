@@ -33,7 +33,7 @@ class Skill:
     needs_approval: bool
     """Whether the module, or its YAML, requires approval of calls."""
     is_gated: bool
-    """Whether the module's code requires approval; before 0.31, apcore's gate ignores its YAML."""
+    """Whether the module's code requires approval; before 0.31, apcore's gate ignores all YAML."""
     discoverable: bool
     time_limit: float | None
     """The module's own time limit in seconds."""
@@ -82,7 +82,7 @@ class Skills:
     def __init__(self, registry: Registry, *, schema_cache: bool = True) -> None:
         self.registry = registry
         self.generation = 0
-        """The number of changes of the registry."""
+        """The number of changes to the registry so far."""
         self._caches_schemas = schema_cache
         self._skills: dict[str, Skill | None] = {}
         self._names: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Skills:
         """
         try:
             module_ids = self.registry.list()
-        except Exception as error:  # registries may raise anything, even errors for callers
+        except Exception as error:  # registries may raise anything, even A2A errors for callers
             raise RuntimeError("The registry can't list its modules") from error
         skills = [self._find(skill_id) for skill_id in module_ids]
         return [skill.id for skill in skills if skill and skill.discoverable]
@@ -139,7 +139,7 @@ class Skills:
         """Return the skill with this id.
 
         Raises:
-            MethodNotFoundError: There is no such skill, or it is internal (FR-MSG-001.9).
+            MethodNotFoundError: The skill is unknown, broken or internal (FR-MSG-001.9).
         """
         skill = self._find(skill_id)
         if skill is None:
@@ -170,8 +170,8 @@ class Skills:
             extra = {"event": "module_skipped"}
             logger.exception("Skipping broken module %s", clean(skill_id), extra=extra)
             entries = {skill_id: None}
-        # The lock is not held during the read, so the registry may have changed since: then the
-        # entry may describe the old module. It is used for this call, but not cached.
+        # The lock is not held during the read. If the registry has changed meanwhile, the entry
+        # may describe the old module: it is used for this call, but not cached.
         with self._lock:
             if generation == self.generation:
                 self._skills |= entries

@@ -30,7 +30,7 @@ def executor_of(
     Raises:
         NoModulesError: A target has no modules.
         TargetError: There is no such target, it can't be imported, or a list has two executors or
-            two modules with one id.
+            two modules with the same id.
         TypeError: *source* is of another type; the message names the methods that it lacks.
         ValueError: *acl* is given for an existing executor, or the rules can't be read.
     """
@@ -54,9 +54,9 @@ def executor_of(
 
 
 def owns_modules(source: Any) -> bool:
-    """Return whether the modules of *source* end with the agent that serves it.
+    """Return whether the modules of *source* are closed when the agent that serves them ends.
 
-    Those of a registry, a client or an executor belong to the program that has passed it.
+    The modules of a registry, a client or an executor belong to the program that has created it.
 
     >>> owns_modules("./skills"), owns_modules(["./skills", apcore.Registry()])
     (True, False)

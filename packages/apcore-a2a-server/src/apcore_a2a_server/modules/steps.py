@@ -40,7 +40,7 @@ from .skills import computes, is_asynchronous, time_limit
 from .threads import ThreadPool, large_values, slow_checks
 from .validation import install_stand_ins, needs_stand_in
 
-if TYPE_CHECKING:  # it needs an extra
+if TYPE_CHECKING:  # the spans need an extra
     from apcore_a2a_server.spans import Spans
 
 
@@ -49,7 +49,7 @@ def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
 
     Args:
         executor: The executor.
-        spans: Makes a span of each call of a module; None for no spans.
+        spans: Makes a span for each call of a module; None for no spans.
 
     Returns:
         Whether it has them now; False if there is no pipeline whose `execute` can be replaced.
@@ -61,7 +61,7 @@ def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
         step = Execute(builtin) if spans is None else TracedExecute(builtin, spans)
         strategy.replace("execute", step)
         strategy.insert_before("execute", Admit())
-        # `replace` refuses the lookup step, although `OffLoop` only runs it in another thread
+        # assigned, since `replace` refuses the lookup step
         strategy.steps[:] = map(_off_loop, strategy.steps)
     return True
 
@@ -84,7 +84,7 @@ redacted value in the apcore Context."""
 class OffLoop(BaseStep):
     """One of apcore's own steps, which handles large values in another thread.
 
-    It redacts by `Redaction` instead of apcore's slower function. From output validation on, the
+    It redacts with `Redaction` instead of apcore's slower function. From output validation on, the
     output of a stream is complete, even for middleware.
 
     Args:
@@ -167,7 +167,8 @@ class Execute(BuiltinExecute):
     """Pipeline step that calls the module with support for cancellation and time limits.
 
     apcore's own step runs the module in a separate asyncio task that cancellation does not reach,
-    applies its default timeout to modules with a longer limit, and lets `SystemExit` end the loop.
+    applies apcore's timeouts even to modules with a longer limit, and lets `SystemExit` end the
+    loop.
     """
 
     def __init__(self, builtin: Step) -> None:
@@ -214,14 +215,14 @@ class Execute(BuiltinExecute):
         except TimeoutError:
             if not limit.expired():
                 raise
-            # The module may keep running in its thread, where only the token can tell it to stop.
+            # The module may keep running in a thread, where only the token can tell it to stop.
             if ctx.context.cancel_token is not None:
                 ctx.context.cancel_token.cancel()
             raise ModuleTimeoutError(ctx.module_id, int(seconds * 1000)) from None
 
 
 def kind_of(module: object) -> SpanKind:
-    """Return the kind of the span of a call of a module."""
+    """Return the kind of span for calls of a module."""
     return "remote" if getattr(type(module), "is_remote", False) is True else "call"
 
 
@@ -270,8 +271,8 @@ def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> 
 class ModuleStream:
     """The chunks of a module, and the text that they make together.
 
-    apcore merges chunks for output validation and middleware, but it would show them only the last
-    chunk of a text.
+    apcore merges chunks for output validation and middleware, but keeps only the last chunk of a
+    text.
 
     Args:
         run: The run that the call belongs to.
@@ -369,12 +370,12 @@ class DirectExecutor(apcore.Executor):
 
 
 class DirectEngine(PipelineEngine):
-    """apcore's engine, without its records of steps in calls that do not show them.
+    """apcore's engine, which does not record the steps of a call if nothing shows the records.
 
     apcore's engine records the time, the result and the output of each step, which takes as long
     as most steps. The records are shown only in traces and dry runs, to middlewares of steps, and
-    to the conditions of `run_until`. apcore's own engine runs such calls; in other calls, it
-    takes over after a step that raises, aborts or skips others.
+    to the conditions of `run_until`. Calls with any of these use apcore's own engine; in all
+    other calls, it takes over after a step that raises, aborts or skips other steps.
 
     Args:
         executor: The executor, whose middlewares are called by two of the steps.
@@ -393,7 +394,7 @@ class DirectEngine(PipelineEngine):
         run_until: Any = None,
     ) -> tuple[Any, PipelineTrace]:
         """Run the steps; return the output, and a trace that is empty if nothing shows it."""
-        # `call_async_with_trace` names the strategy; other calls leave it out
+        # only `call_async_with_trace` sets `ctx.strategy`
         is_shown = strategy.step_middlewares or ctx.strategy or run_until or ctx.run_until
         if is_shown or ctx.dry_run or not self._has_plain_steps(strategy):
             return await super().run(strategy, ctx, run_until=run_until)
@@ -402,7 +403,7 @@ class DirectEngine(PipelineEngine):
                 continue
             try:
                 result = await step.execute(ctx)
-            except Exception as error:  # whatever the step raised, apcore explains it
+            except Exception as error:  # any error of a step: apcore's engine handles it below
                 outcome = _Outcome(step, error=error)
             else:
                 if result.action == "continue":
@@ -416,7 +417,7 @@ class DirectEngine(PipelineEngine):
     def _has_plain_steps(self, strategy: ExecutionStrategy) -> bool:
         """Return whether apcore's engine would only call each step, without any other effect.
 
-        A list of steps for which that is true is checked once.
+        A list of steps that has passed is not checked again.
         """
         is_known = self._plain_steps.get(strategy.name) == strategy.steps
         if not is_known and all(map(_is_plain, strategy.steps)):
@@ -425,8 +426,8 @@ class DirectEngine(PipelineEngine):
         return is_known
 
     def _is_idle(self, step: Step, ctx: PipelineContext) -> bool:
-        """Return whether a step for middlewares changes nothing, since there are none."""
-        # the step after the call also replaces an empty output by {}
+        """Return whether a middleware step can be skipped, since there are no middlewares."""
+        # the step after the call also replaces an empty output with {}
         return not self._executor.middlewares and (
             bool(ctx.output) or type(step) is BuiltinMiddlewareBefore
         )
@@ -456,7 +457,8 @@ class _Outcome(BaseStep):
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
         """Return the result, or raise the error."""
-        error, self._error = self._error, None  # its traceback refers to this step
+        # the traceback of the error refers to this step: avoid a reference cycle
+        error, self._error = self._error, None
         try:
             if error is not None:
                 raise error
@@ -466,7 +468,7 @@ class _Outcome(BaseStep):
 
 
 def _as_apcore_error(error: InputRequiredError) -> InputRequiredError:
-    # a nested call has converted it already
+    # an error of a nested call is converted already
     return error if isinstance(error, ModuleError) else InputRequiredModuleError(error)
 
 

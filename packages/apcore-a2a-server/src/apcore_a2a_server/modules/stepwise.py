@@ -2,8 +2,8 @@
 
 pydantic and jsonschema-rs check a whole value in one call of native code, which holds the
 interpreter lock: the event loop gets no turn meanwhile, although the call runs in another thread.
-In the schemas made here they call a Python function for each item of a list, and Python gives the
-lock to another thread that has waited for it for 5 ms.
+With the schemas made here, both call a Python function for each item of a list, and Python gives
+the lock to another thread that has waited for it for 5 ms.
 """
 
 import time
@@ -60,19 +60,20 @@ def let_others_run(value: Any) -> Any:
 LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 """Types of core schemas that can stop at the first invalid item."""
 NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
-"""Types of core schemas whose names in the paths of errors do not contain the types inside."""
+"""Types of core schemas that error paths name without the types inside, unlike `list[int]`."""
 
 
 def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
     """Return a validator that lets other threads run, and stops at a list's first invalid item.
 
-    For each item of a list pydantic may record an error for each choice of a union, some
-    microseconds each.
+    If it did not stop, pydantic might record an error for each item and each choice of a union,
+    some microseconds each.
     """
-    model.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
+    # pydantic may defer building the core schema to the first validation
+    model.model_rebuild(_types_namespace={})
     schema: Any = _stepwise(model.__pydantic_core_schema__, is_named=True)
     try:
-        # otherwise pydantic uses the validators of the models inside, as they are
+        # otherwise pydantic uses the existing validators of inner models
         return SchemaValidator(schema, _use_prebuilt=False)
     except TypeError:  # pydantic-core before 2.42 has no such option
         return SchemaValidator(schema)
@@ -83,8 +84,9 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
 
     Args:
         node: The schema.
-        is_named: Whether the paths of errors do not contain the types in it. The path of an error
-            in a list that is a choice of a union contains the names of the list's item types.
+        is_named: Whether the paths of errors leave out the types in *node*, so that functions may
+            be added to it. The path of an error in a list that is a choice of a union has the
+            types of the items, as in `list[int]`.
     """
     if isinstance(node, list | tuple):
         items = cast("Iterable[Any]", node)
@@ -107,8 +109,9 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
     for name in ("items_schema", "values_schema"):
         if name in result:
             result[name] = _with_turn(result[name], "function-after")
-    # A pattern of Python may take long, and holds the lock meanwhile. Only text may pass through
-    # Python before it is validated: strict validation accepts fewer values from Python than JSON.
+    # A pattern of Python may take long, and holds the lock meanwhile. A function before validation
+    # turns JSON into a Python value. That is safe only for text: for other types, strict validation
+    # accepts some values from JSON that it refuses from Python.
     if kind == "str" and "pattern" in result:
         return _with_turn(result, "function-before")
     return result
@@ -130,7 +133,7 @@ CONSTANTS = frozenset({"const", "default", "enum", "examples"})
 ITEM_KEYWORDS = ("items", "contains", "unevaluatedItems")
 """Keywords with a schema for the items of an array."""
 MANY_MEMBERS = 20
-"""Number of objects and arrays from which the members of an `enum` are hashed."""
+"""Number of objects and arrays in an `enum` from which its members are hashed."""
 
 
 class Turn:
@@ -164,7 +167,7 @@ class HashedEnum:
 
 
 def stepwise_schema(schema: Json) -> tuple[Json, Mapping[str, Any]]:
-    """Return a JSON Schema that lets other threads run, and the classes of keywords it needs."""
+    """Return a JSON Schema that lets other threads run, and the classes of its own keywords."""
     keywords: dict[str, Any] = {TURN: Turn}
     if _has_large_enum(schema):
         keywords["enum"] = HashedEnum

@@ -67,14 +67,14 @@ class Extension(NamedTuple):
         return cls(file, ".".join(parts), f"apcore_ext_{'_'.join(parts)}")
 
     def imported_source(self) -> Any:
-        """Return its source of modules if it has been imported, or else an empty one."""
+        """Return the file's source of modules, which is empty if the file was not imported."""
         namespace = sys.modules.get(self.name)
         if namespace is None or namespace.__file__ != str(self.file):
             return {}
         return _modules_in(namespace, self.module_id, self.file.name)
 
     def load(self) -> Any:
-        """Import it again, and return its source of modules, after `on_load`.
+        """Import the file again, run `on_load` of its modules, and return them as a source.
 
         Raises:
             NoModulesError: The file has no modules.
@@ -85,7 +85,7 @@ class Extension(NamedTuple):
         try:
             with _out_of_global_client(old_modules):
                 source = _load_file(self.file, self.module_id, self.name)
-                _add(apcore.Registry(), source)  # does the registry's own checks, and runs on_load
+                _add(apcore.Registry(), source)  # the registry checks modules and runs on_load
         except BaseException:  # SystemExit, too
             if earlier_module is not None:  # its functions stay in service
                 sys.modules[self.name] = earlier_module
@@ -97,8 +97,8 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     """Load a target, and return an object with modules, or a mapping of ids to modules.
 
     Args:
-        target: The path of a folder or file, `package.module`, `module:attribute`, an object with
-            modules (see `executor_of`), a module, an agent for which there is a bridge, a mapping
+        target: The path of a folder or file, `package.module`, `module:attribute`, a Python module,
+            an object with modules (see `executor_of`), a module, an agent with a bridge, a mapping
             of skill ids to targets with one module each, or a list of these.
         allow_empty: Whether a folder may have no modules.
 
@@ -159,7 +159,7 @@ def combine(sources: Sequence[Any]) -> Any:
 
 
 def folder_of(target: Any) -> Path | None:
-    """Return the folder that a target names, if it is a single one."""
+    """Return the folder that a single target names; None if there is none."""
     if isinstance(target, SEQUENCES) and len(target) == 1:
         (target,) = target
     if isinstance(target, PathLike):
@@ -262,7 +262,7 @@ def _load_path(path: Path, allow_empty: bool) -> Any:
 
 
 def _load_file(file: Path, module_id: str, name: str) -> Any:
-    """Import a file that creates modules; return them, as in `_modules_in`."""
+    """Import a file that creates modules; return them as `_modules_in` does."""
     return _modules_in(import_file(file, name), module_id, file.name)
 
 
@@ -331,7 +331,7 @@ def _as_module(value: Any) -> Any:
 
 
 def _create(module_class: type[Any]) -> Any:
-    """Return a module of a class.
+    """Return an instance of a module class.
 
     Raises:
         TargetError: Its `__init__` takes arguments, or raises an exception.

@@ -1,4 +1,4 @@
-"""Tenants: single skills that are served as agents of their own, for clients without skill ids."""
+"""Tenants: single skills that are served as agents of their own, for clients that name no skill."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

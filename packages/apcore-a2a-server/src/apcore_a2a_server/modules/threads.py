@@ -31,7 +31,7 @@ COMPUTING_SHARE = 0.02
 COMPUTING_MEMORY = 0.16
 """Seconds for which a thread counts as computing after such a window.
 
-Threads that compute take turns of 5 ms, so that one of them may well get none in a window.
+Threads that compute take turns of 5 ms, so that one of them may well get no turn in a window.
 """
 SPARE_THREADS = 2
 """Threads that may compute beyond the number of cores: now and then one waits for a disk."""
@@ -112,7 +112,7 @@ class _Thread(threading.Thread):
     def cpu_time(self) -> float:
         """Return the seconds of CPU time that the thread has used.
 
-        The thread must be alive, or the operating system may crash the process; it never ends.
+        This thread never ends: for one that has ended, the operating system may crash the process.
         """
         if not HAS_CPU_CLOCKS or self.ident is None:
             return 0
@@ -138,11 +138,11 @@ class ThreadPool:
     computed, they would starve the event loop, since all threads share the interpreter lock.
     Therefore, another call starts only while fewer threads than the number of cores + 2 have
     recently used the CPU, or fewer than two while the event loop is late. Modules that release the
-    lock while they compute do not make it late.
+    lock while they compute do not make the loop late.
 
     Clients with waiting calls take turns, and the calls of each start in their order. While one
     client has more than its share of the places, the others still get theirs, so that more than
-    `limit` modules may run: up to half as many more for a share of one half.
+    `limit` modules may run: up to 1.5 times as many for a share of one half.
 
     A thread can't be ended from outside. A call that is canceled or times out gives its place to
     the next call and leaves its thread behind: it is *stuck* until its module returns, and the
@@ -202,7 +202,7 @@ class ThreadPool:
         return not (room.may_have(client) and room.has_any())
 
     async def run(self, function: Callable[..., Any], *args: Any, client: str = "") -> Any:
-        """Call *function* in a thread, as soon as there is one; cancellation leaves it there.
+        """Call *function* in a thread when one is free; cancellation does not stop a started call.
 
         Args:
             function: The function.
@@ -241,7 +241,7 @@ class ThreadPool:
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry, due)
 
     def _next(self) -> _Call | None:
-        """Return the next call for which there is a place, or None; clients take turns."""
+        """Remove and return the next call that has a place, or None; clients take turns."""
         rooms = self._rooms() if self._waiting else ()
         if not all(room.has_any() for room in rooms):
             return None
@@ -257,7 +257,7 @@ class ThreadPool:
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
-        """Return the limits on the calls that may start now; none if any call may start."""
+        """Return the limits on the calls that may start now; empty if every call may start."""
         now = time.monotonic()
         computing_limit = min(self._allowed, self.computing_limit)
         if len(self._running) < min(computing_limit, self._limit):
@@ -319,7 +319,7 @@ class ThreadPool:
 class SideThreads:
     """Threads for long computations of the server itself, beside the event loop.
 
-    Event loops of several threads may use them.
+    Several event loops may share them, each in a thread of its own.
 
     Args:
         number: Maximum number of calls that run at a time; others wait, and clients take turns.
@@ -335,7 +335,7 @@ class SideThreads:
         self.pending = 0
 
     async def call(self, function: Callable[..., T], *args: Any, client: str = "") -> T:
-        """Call *function* in one of the threads; cancellation leaves it there.
+        """Call *function* in one of the threads; cancellation does not stop a started call.
 
         Args:
             function: The function.
@@ -375,7 +375,7 @@ def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
 
 
 large_values = SideThreads(1)
-"""The thread for large values; they need only the CPU, so more threads would not be faster."""
+"""The thread for large values: checking them needs only the CPU, so that one thread is enough."""
 slow_checks = SideThreads(2)
 """The threads for checks that wait for another process."""
 

@@ -60,7 +60,7 @@ class LinearSchema(SchemaStandIn):
 
     Args:
         schema: The JSON Schema (2020-12).
-        kind: The noun for its values in errors: "Input" or "Output".
+        kind: The noun for the schema's values in errors: "Input" or "Output".
 
     Raises:
         ValueError, ReferencingError: jsonschema-rs does not take the schema.
@@ -106,7 +106,7 @@ class LinearSchema(SchemaStandIn):
             self.model_validate(data_as_json)
 
     def _violations(self, data: Any) -> Iterator[Json]:
-        """Yield the violations; of a large value the first one alone, as all may take seconds."""
+        """Yield the violations; for a large value only the first, since all may take seconds."""
         if not is_large(data):
             yield from map(_violation, self._validator.iter_errors(data))
             return
@@ -150,7 +150,7 @@ class SeparateSchema(SchemaStandIn):
 class RehearsedSchema(CachedSchema):
     """Stand-in for a pydantic model that takes long to validate some small values.
 
-    Another process first matches the patterns for Python's `re`, in every text of a value. The
+    Another process first matches every text of a value with the patterns for Python's `re`. The
     value is validated here only if that ends in time. Values of recursive unions have a maximum
     depth.
     """
@@ -218,7 +218,7 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
 
 @lru_cache(maxsize=1024)
 def needs_stand_in(schema_type: type) -> bool:
-    """Return whether `install_stand_ins` has a stand-in for a schema, or would look for one.
+    """Return whether `install_stand_ins` may replace a schema with a stand-in.
 
     Args:
         schema_type: The schema, if it is a model; otherwise its type.
@@ -264,7 +264,7 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
 
 
 SUPERLINEAR = frozenset({"pattern", "patternProperties", "uniqueItems", "format"})
-"""Keywords that apcore checks in exponential or quadratic time; `format` because of e-mails."""
+"""Keywords that apcore checks in exponential or quadratic time; `format` because of `email`."""
 LIMITED = f"it gets {BACKTRACK_LIMIT} steps, and input that needs more is refused"
 SEPARATE = "a process of its own matches it at each call, and input that takes long is refused"
 
@@ -332,7 +332,7 @@ def validator_of(
     *,
     pattern_options: FancyRegexOptions | RegexOptions,
 ) -> Draft202012Validator:
-    """Return a validator that takes linear time, and whose errors do not have the value."""
+    """Return a validator that takes linear time, and whose errors do not contain the value."""
     return Draft202012Validator(
         schema,
         pattern_options=pattern_options,

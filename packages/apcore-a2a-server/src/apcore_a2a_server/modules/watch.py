@@ -28,7 +28,7 @@ RETRY_INTERVAL = 0.5
 
 
 class Files(NamedTuple):
-    """The files of a module; each has a stamp that differs after an edit."""
+    """A file of modules and its YAML, if any; each has a stamp that differs after an edit."""
 
     code: Path
     meta: Path | None
@@ -88,8 +88,8 @@ async def watch(registry: Registry, folder: Path) -> None:
 async def _wait_for_change(folder: Path) -> None:
     """Wait for a change in the folder, for at most 0.8 s.
 
-    Network drives report no changes, and watchfiles' own polling misses the second of two changes
-    within one second.
+    The caller then scans the folder: network drives report no changes, and watchfiles' own polling
+    misses the second of two changes within one second.
     """
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio is not installed
 
@@ -249,14 +249,14 @@ def _load(file_id: str, files: Files, folder: Path) -> Modules:
         if errors := validate_module(module_class):
             raise TypeError("; ".join(errors))
         loaded = LoadedModule(module_class(), metadata)
-        _register(Registry(), file_id, loaded)  # does the registry's own checks, and runs on_load
+        _register(Registry(), file_id, loaded)  # the registry checks the module and runs on_load
     except BaseException as error:  # modules may raise anything, and SystemExit ends an event loop
         raise ModuleLoadError(module_id=file_id, reason=str(error)) from error
     return {file_id: loaded}
 
 
 def _swap(registry: Registry, old: Modules, new: Modules) -> None:
-    """Replace *old* with *new*, without an await, so that every request finds one of them."""
+    """Replace *old* with *new*, without an await, so that every request finds *old* or *new*."""
     with ExitStack() as hidden:
         for loaded in (*old.values(), *new.values()):
             hidden.enter_context(without_hooks(loaded.module))
@@ -280,7 +280,7 @@ def _metadata(files: Files) -> dict[str, Any]:
 
 
 def _register(registry: Registry, skill_id: str, loaded: LoadedModule) -> None:
-    """Register a module with the same description as `Registry.discover`."""
+    """Register a module with its version and metadata, as `Registry.discover` does."""
     version = loaded.metadata.get("version")
     version = version if isinstance(version, str) else None
     registry.register(skill_id, loaded.module, version=version, metadata=loaded.metadata)
