@@ -13,7 +13,7 @@ from .settings import ANY_RECEIVER, PushSettings, secrets_by_origin
 from .signing import Signer
 from .transport import WebhookTransport
 
-if TYPE_CHECKING:  # it needs an extra
+if TYPE_CHECKING:  # the spans need an extra
     from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger("apcore_a2a.push")
@@ -27,7 +27,7 @@ class Push:
         settings: The settings of webhooks.
         on_result: Called with the results of attempts.
         resolve: Resolves names; by default the system's resolver.
-        spans: Makes a span of each attempt; None for no spans.
+        spans: Makes a span for each attempt; None for no spans.
 
     Attributes:
         configs: The push configs of tasks.

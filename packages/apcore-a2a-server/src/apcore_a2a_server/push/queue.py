@@ -38,7 +38,7 @@ COUNT_INTERVAL = 2.0
 STORE_TIMEOUT = 1.0
 """Maximum seconds at shutdown to wait for a claim in progress, and then to release claims."""
 CLAIM_MARGIN = 5.0
-"""Seconds that a claim lasts beyond the waits and the attempt that it must cover."""
+"""Seconds that a claim lasts beyond the longest wait for a slot and the attempt after it."""
 
 
 class DeliveryQueue:
@@ -56,7 +56,7 @@ class DeliveryQueue:
         self._max_pending = settings.max_pending
         # A claim outlasts the wait for a slot and the attempt after it: otherwise another replica
         # could deliver the same notification while this one still does.
-        self._start_seconds = PREFETCH_FACTOR * settings.timeout
+        self._max_wait = PREFETCH_FACTOR * settings.timeout
         self._claim_seconds = (PREFETCH_FACTOR + 1) * settings.timeout + CLAIM_MARGIN
         self._deliveries: dict[asyncio.Task[None], Notification] = {}
         self._owner_counts: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class DeliveryQueue:
     def start(self) -> None:
         """Start delivering; a drained queue may be started again."""
         self._wake = asyncio.Event()
-        self._retries: list[float] = []
+        self._retry_times: list[float] = []
         """Heap of the times at which postponed notifications are due, by the monotonic clock."""
         self._drain_end: float | None = None
         self._is_stopped = False
@@ -86,7 +86,7 @@ class DeliveryQueue:
         pending notifications are due at once, and those still undelivered at the end are
         reported as lost.
         """
-        if not self._loops:  # the application failed before it started
+        if not self._loops:  # the application failed before it called `start`
             await self._sender.transport.close()
             return
         claim_loop = self._loops[0]
@@ -94,7 +94,7 @@ class DeliveryQueue:
             message = "Shutting down; delivering %d pending notifications for up to %.3g s"
             logger.info(message, pending, seconds, extra={"event": "notifications_draining"})
         self._drain_end = time.monotonic() + seconds
-        self._retries.clear()
+        self._retry_times.clear()
         await self._store.mark_due()
         self.wake()
         await asyncio.wait([claim_loop], timeout=seconds)
@@ -148,13 +148,13 @@ class DeliveryQueue:
 
     def _awaits_retry(self, end: float) -> bool:
         """Return whether a retry that only this process can make is due before *end*."""
-        return not self._store.is_durable and any(due <= end for due in self._retries[:1])
+        return not self._store.is_durable and any(due <= end for due in self._retry_times[:1])
 
     async def _wait(self) -> None:
         """Wait for a wake-up, the next retry or the poll interval."""
         seconds = POLL_INTERVAL
-        if self._retries:
-            seconds = min(seconds, self._retries[0] - time.monotonic())
+        if self._retry_times:
+            seconds = min(seconds, self._retry_times[0] - time.monotonic())
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -162,12 +162,12 @@ class DeliveryQueue:
     async def _claim(self) -> bool:
         """Claim due notifications and start their deliveries; return whether there were any."""
         self._wake.clear()
-        while self._retries and self._retries[0] <= time.monotonic():
-            heappop(self._retries)
+        while self._retry_times and self._retry_times[0] <= time.monotonic():
+            heappop(self._retry_times)
         limit = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
         if not limit:
             return False
-        deadline = asyncio.get_running_loop().time() + self._start_seconds
+        deadline = asyncio.get_running_loop().time() + self._max_wait
         try:
             notifications = await self._store.claim_notifications(self._request(limit))
         except Exception as error:  # stores may raise anything; the next poll tries again
@@ -206,7 +206,7 @@ class DeliveryQueue:
         async with self._slot(PER_HOST, owner, host), self._slot(PER_OWNER, owner):
             seconds = await self._sender.send(notification, deadline)
         if seconds is not None:
-            heappush(self._retries, time.monotonic() + seconds)
+            heappush(self._retry_times, time.monotonic() + seconds)
 
     def _slot(self, capacity: int, *key: str) -> asyncio.Semaphore:
         return self._slots.setdefault(key, asyncio.Semaphore(capacity))

@@ -19,7 +19,7 @@ from apcore_a2a_server.trace_context import Trace
 from .signing import Signer, notification_body, notification_id, protocol_headers
 from .transport import WebhookResponse, WebhookTransport
 
-if TYPE_CHECKING:  # it needs an extra
+if TYPE_CHECKING:  # the spans need an extra
     from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger("apcore_a2a.push")
@@ -67,7 +67,7 @@ class WebhookSender:
             begin_facts(task=notification.task_id, trace_id=span.trace_id)
         task = await self._task(notification)
         is_late = asyncio.get_running_loop().time() > deadline
-        if task is None or is_late:  # the webhooks of a deleted task are deleted too
+        if task is None or is_late:  # a deleted task has no notifications left to settle
             return None
         response, attempt = await self._time_attempt(self._post(notification, task, span))
         if response.is_success:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from apcore_a2a_server.fields import DAY, KINDS, LIST_TYPES, OptionError, check, option
 
 Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
-"""Secrets for all receivers, or by their origins."""
+"""Secrets for all receivers, or a mapping of secrets by the origins of receivers."""
 MIN_SECRET = 24
 """Minimum size of a secret, in bytes (Standard Webhooks, "Symmetric keys")."""
 SECRET_RULE = "whsec_ and base64 of at least 24 bytes, for example from `openssl rand -base64 32`"

@@ -48,7 +48,7 @@ def protocol_headers(webhook: Webhook) -> Headers:
 
 
 def schemes_of(config: TaskPushNotificationConfig) -> list[str]:
-    """Return the authentication schemes of a push config: several in 0.3, of which one is used."""
+    """Return the authentication schemes of a push config; in 0.3, the first of several is used."""
     authentication = config.authentication
     return authentication.scheme.split(",") if authentication and authentication.scheme else []
 

@@ -83,7 +83,8 @@ class WebhookTransport:
             self._guard.target(url)  # settings may have changed since the webhook was configured
             async with asyncio.timeout(self._timeout), self._stream(url, headers, body) as response:
                 result = _webhook_response(response)
-                async for _ in response.aiter_stream():  # its connection is reusable once read
+                # a connection is reused only if the response was read to its end
+                async for _ in response.aiter_stream():
                     continue
                 return result
         except TimeoutError:
@@ -92,7 +93,7 @@ class WebhookTransport:
             failure = "its host can't be resolved now", "unresolved"
         except RefusedError:
             failure = "its address is not allowed", "not_allowed"
-        except Exception as error:  # from httpcore, h11, anyio, ssl or the system: log only a type
+        except Exception as error:  # of httpcore, h11, anyio, ssl or the system: log only its type
             failure = type(error).__name__, "connection"
         # A status counts even if reading the rest fails: the receiver has decided by then.
         return result or WebhookResponse(0, failure[0], code=failure[1])
@@ -133,7 +134,7 @@ class _BoundedStream(httpcore.AsyncNetworkStream):
         data = await self._inner.read(min(max_bytes, READ_SIZE), timeout)
         self._bytes_read += len(data)
         # A read of buffered TLS data does not suspend: without this, an endless response would
-        # keep the event loop from running anything else until its limit.
+        # keep the event loop from running anything else until it has `MAX_READ` bytes.
         await asyncio.sleep(0)
         return data
 
