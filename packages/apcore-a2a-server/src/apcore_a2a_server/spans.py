@@ -76,13 +76,13 @@ class Spans:
         return self.span(f"execute_tool {module_id[:MAX_ATTRIBUTE]}", attributes=attributes)
 
     def fail(self, error: BaseException) -> None:
-        """Record in the current span that *error* has ended it, without the error's message."""
+        """Record the type of *error* in the current span, unless the error is no failure."""
         error_type = type(error).__name__
         if error_type not in NO_FAILURES:
             self.fail_with(error_type)
 
     def fail_with(self, error_type: str) -> None:
-        """Record in the current span that it has failed."""
+        """Mark the current span as failed, with the type of the error."""
         span = trace.get_current_span()
         span.set_attribute("error.type", error_type)
         span.set_status(Status(StatusCode.ERROR))

@@ -66,12 +66,12 @@ class ScannedStore(InProcessStore):
         return await self._store.delete(task_id)
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the task owners whose names begin with a prefix; reads all records."""
+        """Return the task owners whose names begin with a prefix; this reads all records."""
         records = self._scan(None, Query(None, owner_prefix=prefix))
         return [*dict.fromkeys([record.owner async for record in records])]
 
     async def query(self, query: Query) -> Page:
-        """Return a page of the tasks that match *query*; reads all records of the context."""
+        """Return a page of the tasks that match *query*, by scanning its context or all tasks."""
         matching_records = [record async for record in self._scan(query.context_id, query)]
         if query.order == "updated":
             matching_records.sort(key=lambda record: record.status_at, reverse=True)
@@ -186,7 +186,7 @@ class SdkStore:
         await self._store.save(to_sdk(replace(record.task, metadata=metadata)), self._context)
 
     async def get(self, task_id: str) -> TaskRecord | None:
-        """Return the record of a task; None if another program has saved it."""
+        """Return the record of a task; None if there is none, or the task is another program's."""
         task = await self._store.get(task_id, self._context)
         return None if task is None else _record_from(task)
 
