@@ -88,7 +88,7 @@ class Agent:
         self.push = _push(setup.tasks, settings, self.metrics, setup.spans)
         self.keeper: LeaseKeeper | None = None
         self._replica: Replica | None = None
-        if setup.tasks.store.is_durable:  # other replicas may take over our tasks
+        if setup.tasks.store.is_durable:  # a replica may have to resume orphaned tasks
             recovery = Recovery(setup, self.engine)
             self.keeper = LeaseKeeper(
                 setup.tasks, self.replica, self.engine.on_lease_lost, recovery.take
@@ -129,7 +129,7 @@ class Agent:
             max_events=self.settings.limits.max_events,
         )
         on_change = None if self.keeper is None else self.keeper.on_change
-        if self._replica is None:  # only now: each forked worker has its own id
+        if self._replica is None:  # not in `__init__`: a fork after it would copy the id
             self._replica = this_process()
         await self.setup.tasks.store.start(
             retention=retention, on_change=on_change, replica_id=self._replica.id
@@ -140,6 +140,7 @@ class Agent:
 
         Raises:
             StoreError: The store cannot be used; the message says why.
+            ValueError: A server has started several processes, which can't share the store.
         """
         await self.open()
         self.setup.state.is_draining = False
@@ -218,7 +219,7 @@ class Agent:
 
 
 def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter | None:
-    """Return the limiter for the rate of an option, which all bindings share."""
+    """Return the limiter for the rate of an option; None without a rate."""
     storage = settings.rate_limit_storage
     if storage != MEMORY:
         storage_of(storage)  # reject an invalid URL even if there is no rate limit
@@ -228,7 +229,7 @@ def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter |
 def _refusals(settings: Settings) -> RateLimiter | None:
     """Return the limiter of refused credentials, which counts in this process alone."""
     rate = settings.auth_rate_limit
-    # without authentication only a rate that was set is checked: limiters take 150 ms to import
+    # limiters take 150 ms to import: without auth, make one only to check a rate that was set
     is_unused = settings.auth is None and rate == AUTH_RATE_LIMIT
     return RateLimiter(rate, option="auth_rate_limit") if rate and not is_unused else None
 

@@ -94,7 +94,7 @@ async def async_serve(source: Any, settings: Settings) -> Starlette:
 
 
 def _warn_of_any_host(settings: Settings) -> None:
-    """Warn that web pages may call the agent; `serve` derives the hosts from its address."""
+    """Warn that web pages may call the agent; `serve` derives allowed hosts from its address."""
     if settings.auth is None and not settings.allowed_hosts:
         message = (
             "Neither auth= nor allowed_hosts= is set: any web page can call this agent through a "
@@ -127,7 +127,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         await agent.start()
         watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
-        drain_timeout: float | None = 0  # after an error of the program that has mounted this one
+        drain_timeout: float | None = 0  # after an error of the application that mounts this one
         try:
             yield
             drain_timeout = None
@@ -152,11 +152,11 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     routes.append(Route(OWN_PATH, _own_routes(agent, settings)))
     if agent.metrics is not None:
         routes.append(Route("/metrics", agent.metrics.show))
-    pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
-    pages += _companion_routes(agent, [*routes, *pages])
+    public_routes = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
+    public_routes += _companion_routes(agent, [*routes, *public_routes])
     app = AgentApplication(
-        routes=[*tenant_routes, *routes, *pages],
-        middleware=_middleware(agent, settings, pages),
+        routes=[*tenant_routes, *routes, *public_routes],
+        middleware=_middleware(agent, settings, public_routes),
         direct_routes=_direct_routes(routes),
         lifespan=lifespan,
     )
@@ -164,7 +164,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     app.router.redirect_slashes = False
     app.router.default = rest
     app.state.agent = agent
-    app.state.explorer = pages[0].path if settings.explorer else None
+    app.state.explorer = public_routes[0].path if settings.explorer else None
     return app
 
 
@@ -209,7 +209,7 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     return [
         Route("/", JsonRpc(agent.handler, mapper, landing, **_limits(agent))),
         *(Route(path, agent.cards, methods=["GET"]) for path in CARD_PATHS),
-        *_key_pages(agent),
+        *_key_routes(agent),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
         Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
@@ -237,8 +237,8 @@ def _companion_routes(agent: Agent, agent_routes: Sequence[Route]) -> list[Route
     return [Route(path, app) for path, app in routes.items()]
 
 
-def _key_pages(agent: Agent) -> list[Route]:
-    """Return the page of public keys, if the agent signs cards or mints tokens."""
+def _key_routes(agent: Agent) -> list[Route]:
+    """Return the route of the page with public keys, if the agent signs cards or mints tokens."""
     signer, companions = agent.cards.signer, agent.companions
     if signer is None and not companions.public_keys():
         return []
@@ -255,9 +255,11 @@ def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:
     }
 
 
-def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> list[Middleware]:
+def _middleware(
+    agent: Agent, settings: Settings, public_routes: Sequence[Route]
+) -> list[Middleware]:
     return build_middleware(
-        public=[*PUBLIC, *(page.path for page in pages)],
+        public=[*PUBLIC, *(route.path for route in public_routes)],
         url=settings.url,
         auth=settings.auth,
         cors_origins=settings.cors_origins or (),
@@ -277,7 +279,8 @@ class AgentApplication(Starlette):
     Everything else is Starlette's: other requests, routes and middleware that users add.
 
     Args:
-        middleware: The agent's middleware, the outermost first. It answers unhandled exceptions.
+        middleware: The agent's middleware, the outermost first; one of them answers unhandled
+            exceptions.
         direct_routes: The routes that are found without a search.
         options: Arguments of `Starlette`.
     """

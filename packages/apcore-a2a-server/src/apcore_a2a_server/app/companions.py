@@ -32,7 +32,7 @@ class Companions:
         await asyncio.gather(*(companion.aclose() for companion in self._companions))
 
     def health(self) -> dict[str, Any]:
-        """Return the member of the health check, if there are companions."""
+        """Return the member `companions` of the health check; empty if there are none."""
         states = {
             companion.name: READY if companion.is_ready() else NOT_READY
             for companion in self._companions

@@ -1,7 +1,7 @@
 """Figures of an agent, which its worker processes share: for metrics and the health check.
 
 Each worker writes into a row of its own, in memory that all of them have mapped. The row outlives
-the worker: one that is started again continues from the figures of its predecessor.
+the worker: a worker that is started again continues the counters of its predecessor.
 """
 
 import mmap
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from .skill_figures import SkillFigures
 
 RESULTS = ("delivered", "retried", "failed")
-"""Results for notifications: retried ones have further attempts, failed ones may have had none."""
+"""Results for notifications; failed notifications may never have been attempted."""
 STATUSES = range(100, 600)  # of HTTP
 
 COUNTERS = (

@@ -23,12 +23,12 @@ MAX_CHECK_WAIT = 0.25
 MAX_WRITE_AGE = 2.0
 """Maximum age in seconds of a write that shows that the store works.
 
-A replica without tasks writes once a second, to claim those of lost replicas.
+A replica without tasks writes once a second, to claim orphaned tasks.
 """
 WORKER_TIMEOUT = 10
 """Seconds after which a worker whose event loop has not run counts as stuck."""
 PROBLEMS = ("", "The task store does not answer", DISK_FULL)
-"""Reasons for the status unhealthy; the figure STORE_PROBLEM is an index into them."""
+"""Problems of the task store, "" for none; the figure STORE_PROBLEM is an index into them."""
 
 
 class HealthPage:

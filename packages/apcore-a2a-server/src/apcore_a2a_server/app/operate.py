@@ -40,7 +40,7 @@ SKILLS_PER_TURN = 20
 
 
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
-    """Return the routes for the identity, the deletion of tasks, and the figures."""
+    """Return the routes for the identity, the deletion of tasks, the figures and the leases."""
     identity_page = IdentityPage(settings, agent.handler.operators)
     erasure = Erasure(agent)
     routes = [

@@ -40,7 +40,7 @@ GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 AUTH_RATE_LIMIT = "100/minute"
 MAX_VALUES = 100_000
 MAX_PARTS = 1000
-"""The longest array that the dialects decode, in items."""
+"""Default and maximum of `max_parts`; the dialects refuse longer arrays (see `MAX_ITEMS`)."""
 
 
 def _seconds(default: float, help: str, **attributes: Any) -> float:

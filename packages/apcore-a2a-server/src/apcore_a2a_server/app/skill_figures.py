@@ -124,7 +124,7 @@ class _Place:
         self.slowest = self._read(_SLOWEST_AT)
         self.failures = self._read(_FAILURES_AT)
         self._set_threshold()
-        self.codes = [*self._read_codes()]  # after the failures, which refer to them
+        self.codes = [*self._read_codes()]  # read after the failures, which refer to them
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ class _Place:
         return start
 
     def code(self, text: str) -> int:
-        """Return the position of a code's cell; the cell for all other codes is at `MAX_CODES`."""
+        """Return the position of a code's cell; `MAX_CODES`, a shared cell, if none is free."""
         text = text[: _CODE.size - 1]
         if text not in self.codes:
             if len(self.codes) == MAX_CODES:
@@ -184,7 +184,7 @@ class _Place:
     def _read(self, start: int) -> list[NotableTask]:
         end = start + MAX_NOTABLE * _RECORD.size
         cells = bytes(self._texts[start:end])
-        while cells != (reread := bytes(self._texts[start:end])):  # its worker is writing it
+        while cells != (reread := bytes(self._texts[start:end])):  # the worker is still writing
             cells = reread
         records = (NotableTask(*record) for record in _RECORD.iter_unpack(cells) if record[0])
         return [record._replace(task_id=_text(record.task_id)) for record in records]
@@ -337,7 +337,7 @@ class SkillFigures:
             place.totals[_RUNNING] = 0
 
     def place(self, worker: int, number: int) -> _Place:
-        """Return a place of a worker; number 0 is the one for skills without their own."""
+        """Return a place of a worker; number 0 is the shared one."""
         index, minute_cells = worker * _PLACES_PER_WORKER + number, MINUTES * _MINUTE
         return _Place(
             self._totals[index * _TOTALS : (index + 1) * _TOTALS],
@@ -354,7 +354,7 @@ class SkillFigures:
             yield place
 
     def hours(self, now: float | None = None) -> Iterator[SkillHour]:
-        """Yield the last hour of each skill that has had tasks since the start, by id.
+        """Yield the last hour of each skill that has had tasks since the start, sorted by id.
 
         Args:
             now: The current time, in seconds since 1970.
@@ -413,7 +413,7 @@ class SkillRecorder:
         self._places = {place.name: place for place in places}
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        """Count a task that entered a state, and observe the duration of its last run once it ends.
+        """Count a task that entered a state, and the duration of its run if it ended while running.
 
         An orphaned task that is started again enters the state working a second time.
         """

@@ -123,7 +123,7 @@ class Supervisor:
         on_start: Called once, when all workers serve, with the report of the last one.
         on_end: Called with the number of a worker that has ended.
         on_stop: Called before the workers are stopped.
-        shutdown_timeout: Seconds for their tasks to end.
+        shutdown_timeout: Seconds for the tasks of the workers to end.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class Supervisor:
             self._selector.unregister(process.link)
             try:
                 outcome = _unpack(process.report)
-            except (EOFError, pickle.UnpicklingError):  # it ended before or while it reported
+            except (EOFError, pickle.UnpicklingError):  # the report is incomplete
                 return
             self._on_report(process, outcome)
 
@@ -342,18 +342,19 @@ class Supervisor:
             process_id, status = os.waitpid(process.id, os.WNOHANG)
             if process_id == 0:
                 continue
-            del self._processes[process.number]  # first: its id may belong to another process now
+            # first of all: `_kill` must not end a new process that has got the id
+            del self._processes[process.number]
             while process.link in self._selector.get_map():
                 earlier_report = process.report
                 self._read(process)
                 if process.report == earlier_report and process.link in self._selector.get_map():
-                    self._selector.unregister(process.link)  # a child of the worker has kept it
+                    self._selector.unregister(process.link)  # a child of the worker keeps it open
             process.link.close()
             self._on_end(process.number)
             self._handle_end(process, os.waitstatus_to_exitcode(status))
 
     def _handle_end(self, process: _Process, exit_code: int) -> None:
-        """Plan to restart a worker that has ended, or stop if the start has failed."""
+        """Plan to restart a worker that has ended, or stop if the server could not start."""
         if self._is_stopping:
             return
         description = f"exited with code {exit_code}"
@@ -385,7 +386,7 @@ class Supervisor:
             del self._restarts[number]
             try:
                 self._start(number)
-            except OSError as error:  # the other workers still serve, and must not end with it
+            except OSError as error:  # must not end the workers that still serve
                 pause = self._plan_restart(number)
                 message = "Worker %d can't be started: %s; trying again in %g s"
                 extra = {"event": "worker_start_failed"}

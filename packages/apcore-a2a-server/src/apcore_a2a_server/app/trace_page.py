@@ -93,7 +93,7 @@ class TracePage:
         chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # in the order in which they were stored: the times of states have only milliseconds
+        # not sorted by their starts: the times of states have only milliseconds
         spans = [*run_spans(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
@@ -132,7 +132,7 @@ def run_spans(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
 
 
 def attempt_spans(statuses: Sequence[WebhookStatus]) -> Iterator[ShownSpan]:
-    """Yield a span for each attempt to deliver a notification; the newest of a webhook first."""
+    """Yield a span for each attempt of each webhook, the newest attempt of a webhook first."""
     for number, status in enumerate(statuses):
         webhook = status.webhook
         for position, attempt in enumerate(status.attempts):

@@ -15,7 +15,7 @@ from .operate import counts_as_operator, timestamp
 from .options import Settings
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
-"""Number of webhooks in a list if the request names none, and the maximum."""
+"""Number of webhooks in a list if the request has no `limit`, and the maximum."""
 LIMIT = re.compile("[0-9]{1,9}")
 STATES: dict[str, WebhookFilter] = {"all": "all", "active": "active", "failed": "failed"}
 NO_WEBHOOK = "The task has no webhook with this id"
