@@ -1,4 +1,4 @@
-"""The SDK's `RequestHandler` interface on top of our handler, for its gRPC or REST routes.
+"""The SDK's `RequestHandler` interface on top of our handler, for the SDK's gRPC or REST routes.
 
 Importing the SDK's server package takes most of a second, so only the gRPC binding imports this
 module.
@@ -123,7 +123,7 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
 
 
 async def _read(method: str, message: Message, caller: Caller) -> Any:
-    """Check a request in the SDK's types, as if it had come as JSON; a large one in a thread.
+    """Decode a request in the SDK's types, as if it had come as JSON; a large one in a thread.
 
     Raises:
         InvalidParamsError: The request is invalid.
@@ -143,7 +143,7 @@ def _decode(method: str, message: Message) -> Any:
 
 
 async def _adapt_result(result: Any, params: Any, caller: Caller) -> Any:
-    """Return the result in the SDK's types, as the request asks for it (§3.2.4)."""
+    """Return the result in the SDK's types, shortened as the request asks (§3.2.4)."""
     length = history_length(params)
     if isinstance(result, Task):
         result = shortened(result, length)

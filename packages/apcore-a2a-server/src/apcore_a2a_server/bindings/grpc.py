@@ -361,12 +361,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return body
         BodyBytes(self._memory, caller.client, caller.connection, is_kept=True).grow(len(body))
         if len(body) > LARGE_BODY:
-            async with self._parse_lock:  # let the event loop do other work between large ones
+            async with self._parse_lock:  # let the event loop do other work between large messages
                 await asyncio.sleep(0)
         return parse_message(request_type, body, self._limits.max_values)
 
     async def _read(self, requests: AsyncIterator[bytes], client: str) -> "bytes | Failure":
-        """Return the only message of a call before it is parsed, or a failure if it is late.
+        """Return the only message of a call, unparsed, or a failure if it is late.
 
         Raises:
             InvalidRequestError: The call has no message.
@@ -387,7 +387,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _failure_from(self, error: Exception) -> "Failure":
         """Return the failure for an exception, with the same message as in JSON-RPC."""
-        if isinstance(error, UnavailableError):  # from the events of a stream
+        if isinstance(error, UnavailableError):  # raised by the events of a stream
             error = store_down(error)
         rpc_error = self._mapper.to_jsonrpc_error(error)
         status, code = STATUSES.get(type(error), (500, "INTERNAL"))
@@ -452,8 +452,8 @@ def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str,
 def host_of(peer: str) -> str:
     """Return the address of a peer such as `ipv4:192.0.2.1:5000`; "" if it has none.
 
-    A socket for both versions of IP shows an IPv4 client with an IPv6 address that contains its
-    own. This is converted back, so that limits see one address for a client.
+    A socket for both versions of IP shows an IPv4 client as `::ffff:192.0.2.1`.
+    Return the IPv4 address, so that limits see one address for a client.
     """
     version, _, address = unquote(peer).partition(":")
     host = address.rpartition(":")[0].strip("[]")

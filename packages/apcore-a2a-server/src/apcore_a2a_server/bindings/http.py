@@ -81,7 +81,7 @@ DRAIN_FACTOR = 8
 async def read_body(
     receive: Receive, limit: int, body_bytes: BodyBytes
 ) -> tuple[bytes | A2AError, bool]:
-    """Read the whole body, using at most *limit* bytes of memory.
+    """Read the body, and keep at most *limit* bytes of it.
 
     Args:
         receive: ASGI's `receive`.
@@ -113,11 +113,11 @@ async def read_body(
             body_bytes.grow(len(body))
         except TooMuchError as error:
             refusal = error
-        # a client that still sends when the connection closes may never see the answer: read on
         if size > limit or refusal is not None:
             body.clear()
             body_bytes.release()
         has_more = message.get("more_body", False)
+        # read on: a client that still sends when the connection closes may never see the answer
         if not has_more or size > limit * DRAIN_FACTOR:
             break
         message = await receive()
@@ -235,7 +235,7 @@ async def _send_batches(send: Send, connection: Connection, stream: Stream) -> N
             async for batch in stream.events:
                 try:
                     await _send_batch(send, batch, stream)
-                except OSError:  # ASGI 2.4; not around the loop, since stores raise it too
+                except OSError:  # ASGI 2.4; not around the loop: stores raise OSError, too
                     connection.disconnected = True
                     return
                 del batch  # it may be large, and the wait for the next one long
@@ -273,7 +273,7 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload, client: 
     """Return a task or an event as JSON, converted in a thread if it is large.
 
     Args:
-        encode: Converts it to a dialect.
+        encode: Converts the payload to a dialect.
         payload: The task or the event.
         client: The client that it is for.
     """
@@ -387,7 +387,7 @@ class Endpoint(ABC):
         """Perform the operation that `find` has returned, and send the response.
 
         Returns:
-            The response if it is a stream, which the caller sends; else None.
+            The response if it is a stream, which `__call__` sends; else None.
 
         Raises:
             ClientDisconnectedError: The client disconnected.

@@ -92,7 +92,7 @@ class JsonRpc(Endpoint):
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
             message = await self.decode(request, read_params, method, _params_of(envelope))
-            if not has_id:  # A2A has no notifications: the errors above come first
+            if not has_id:  # A2A has no JSON-RPC notifications; the errors above come first
                 raise errors.InvalidRequestError(MISSING_ID)
             result = await perform(method, message, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
