@@ -52,7 +52,7 @@ def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
         spans: Makes a span for each call of a module; None for no spans.
 
     Returns:
-        Whether it has them now; False if there is no pipeline whose `execute` can be replaced.
+        Whether the pipeline has our steps now; False if its `execute` can't be replaced.
     """
     strategy, builtin = strategy_of(executor), step_of(executor, "execute")
     if strategy is None or builtin is None or not builtin.replaceable:
@@ -245,7 +245,7 @@ async def _call(run: PipelineRun, span: SpanRow, module: Any, inputs: Any, conte
 
 
 def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable[None]]:
-    """Return a function that begins the run, just before its module starts in a process."""
+    """Return the callback that begins the run just before a process starts the module."""
 
     async def begin() -> None:
         await run.begin()
@@ -255,7 +255,7 @@ def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable
 
 
 def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a thread, which begins the run if need be and calls *execute*."""
+    """Return a function that begins the run if need be and calls *execute*, for a thread."""
     loop = None if run.is_admitted else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:

@@ -29,20 +29,20 @@ WINDOW = 0.02
 COMPUTING_SHARE = 0.02
 """Fraction of a window for which a thread must use the CPU to count as computing."""
 COMPUTING_MEMORY = 0.16
-"""Seconds for which a thread counts as computing after such a window.
+"""Seconds for which a thread counts as computing after a window in which it computed.
 
 Threads that compute take turns of 5 ms, so that one of them may well get no turn in a window.
 """
 SPARE_THREADS = 2
 """Threads that may compute beyond the number of cores: now and then one waits for a disk."""
 LATENESS = 0.008
-"""Seconds by which a timer of the event loop may be late; later, the loop counts as held up.
+"""Seconds by which a timer of the event loop may be late; beyond that, the loop counts as held up.
 
 One thread that computes in Python delays the loop by 5 ms each time it needs the interpreter lock,
 two threads by 10 ms.
 """
 LATENESS_MEMORY = 0.5
-"""Seconds for which the event loop counts as held up after such a timer."""
+"""Seconds for which the event loop counts as held up after a late timer."""
 LATE_LIMIT = 2
 """Threads that may compute while the event loop is late: more would not make Python faster."""
 FIRST_LIMIT = 4
@@ -249,6 +249,7 @@ class ThreadPool:
         return None if entry is None else entry[1]
 
     def _retry(self, due: float) -> None:
+        """Start waiting calls, and adapt the limit to the lateness of this timer."""
         self._timer, now = None, time.monotonic()
         if now > due + LATENESS:
             self._allowed, self._late_until = self.late_limit, now + LATENESS_MEMORY

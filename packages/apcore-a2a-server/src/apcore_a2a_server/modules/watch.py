@@ -124,11 +124,12 @@ class Extensions:
                 await self._reload(file_id, files_by_id.get(file_id))
 
     async def _reload(self, file_id: str, files: Files | None) -> None:
-        """Replace the modules of a file by those that it has now."""
+        """Replace the modules of a file with those that it has now."""
         old_modules, new_modules = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
         expected: dict[str, Any] = {
             skill_id: loaded.module for skill_id, loaded in old_modules.items()
         }
+        # the id of a file without modules so far must be free
         for skill_id, module in (expected or {file_id: None}).items():
             if self._registry.get(skill_id) is not module:
                 message = "Not reloading %s: the registered module is not the one loaded from %s"
