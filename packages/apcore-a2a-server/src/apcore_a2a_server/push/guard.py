@@ -33,7 +33,7 @@ MAX_URL = 2048
 """Maximum length of a URL, in characters."""
 CACHE_SIZE = 1000
 """Number of entries of each cache of decisions; resolved addresses are never cached."""
-DEFAULT_PORTS = (443, 8443)
+DEFAULT_ALLOWED_PORTS = (443, 8443)
 URL_CHARACTERS = re.compile(r"[\x21-\x5b\x5d-\x7e]*")
 """Visible ASCII (RFC 3986 §2) without the backslash, which some parsers take for a slash."""
 INTERNAL_DOMAINS = frozenset(
@@ -88,7 +88,7 @@ class Guard:
     def __init__(self, settings: PushSettings, resolve: Resolve | None = None) -> None:
         self._is_dev = settings.dev
         self._allows_any_port = settings.dev and not settings.ports
-        self._ports = settings.ports or DEFAULT_PORTS
+        self._ports = settings.ports or DEFAULT_ALLOWED_PORTS
         self._uses_proxy = settings.proxy is not None
         self._hosts = HostList(settings.allowed_hosts)
         self._resolve = resolve or Resolver()

@@ -28,10 +28,10 @@ HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGN
 class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
-    Each of the `secrets` adds a signature to every notification, so that receivers can rotate
-    secrets. Every receiver has its own key, derived from the secret, so that it can't forge
-    notifications for another. A mapping sets the secrets of receivers explicitly: the keys are
-    origins, or `*` for all others; a value is a secret or a list of secrets.
+    Each of the `secrets` adds a signature, so that receivers can rotate secrets. Every receiver
+    has its own key, derived from the secret, so that it can't forge notifications for another. A
+    mapping sets the secrets of receivers explicitly: the keys are origins, or `*` for all others;
+    a value is a secret or a list of secrets. In a list, `ORIGIN=whsec_…` does the same.
 
     Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
     check the addresses. A webhook fails when its receiver answers 410, when a notification
