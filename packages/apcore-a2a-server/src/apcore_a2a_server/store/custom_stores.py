@@ -43,13 +43,13 @@ class ScannedStore(InProcessStore):
     def __init__(self, store: TaskStore) -> None:
         super().__init__()
         self._store = store
-        self._limits = type(store).__name__, "It keeps one webhook for each task"
+        self._limits_values = type(store).__name__, "It keeps one webhook for each task"
         self._has_logged_limits = False
 
     async def open(self) -> None:
         """Log the limits of the store, once."""
         if not self._has_logged_limits:
-            logger.info(LIMITS_MESSAGE, *self._limits, extra={"event": "task_store_limits"})
+            logger.info(LIMITS_MESSAGE, *self._limits_values, extra={"event": "task_store_limits"})
         self._has_logged_limits = True
 
     async def save(self, record: TaskRecord) -> None:
@@ -146,7 +146,7 @@ class ScannedSdkStore(ScannedStore):
         adapter: Any = SdkStore(store)
         super().__init__(adapter)
         name, webhooks = f"{type(store).__name__} of a2a-sdk", "Webhooks are kept in memory too"
-        self._limits = name, f"{webhooks}. Tasks are listed by their last change of state"
+        self._limits_values = name, f"{webhooks}. Tasks are listed by their last change of state"
         self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
 
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
