@@ -62,7 +62,7 @@ REQUEST_TYPES = {
 """The type of the request of each method."""
 IDENTITY_ONLY = 1
 """Bit set that accepts no compression. A decompressed message may be a thousand times as large as
-it arrived, and gRPC checks its size too late."""
+the compressed one, and gRPC checks its size too late."""
 MIN_PING_INTERVAL = 10
 """Minimum seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
@@ -97,7 +97,7 @@ class GrpcServer:
         self._server = grpc.aio.server(
             interceptors=[interceptor],
             options=_channel_options(limits),
-            maximum_concurrent_rpcs=limits.open_calls,
+            maximum_concurrent_rpcs=limits.max_open_calls,
         )
         servicer = Servicer(SdkRequestHandler(handler), CallContextBuilder())
         generated_code: Any = a2a_pb2_grpc  # without types
@@ -214,8 +214,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._on_response = on_response
         self._parse_lock = asyncio.Lock()
         self._read_slots = ReadSlots(max(memory.limit // 2 // limits.max_body, 2))
-        per_client = share_of(limits.open_calls, limits.client_share)
-        self._calls = Places(("calls", "are open"), limits.open_calls, per_client)
+        per_client = share_of(limits.max_open_calls, limits.client_share)
+        self._calls = Places(("calls", "are open"), limits.max_open_calls, per_client)
         self._unread = 0
 
     def gauges(self) -> dict[str, Callable[[], float]]:

@@ -31,7 +31,7 @@ class GrpcLimits:
     keep_alive: float
 
     @property
-    def open_calls(self) -> int:
+    def max_open_calls(self) -> int:
         """Maximum number of concurrent calls of any kind."""
         return self.max_calls + OTHER_CALLS
 

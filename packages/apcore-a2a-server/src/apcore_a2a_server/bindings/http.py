@@ -58,7 +58,7 @@ CLOSE = (b"connection", b"close")
 FOUND_TENANT = "apcore_a2a.found_tenant"
 """Key of the `Tenant` in the ASGI scope of a request in a tenant."""
 NO_STORE = (b"cache-control", b"private, no-store")
-"""The header of responses that only their caller may keep (RFC 9111 §5.2.2.5)."""
+"""The header of responses that no cache may keep (RFC 9111 §5.2.2.5)."""
 EVENT_STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -266,7 +266,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 MANY_PARTS = 1000
 """Number of parts above which a task is converted in a thread: it takes milliseconds."""
 LONG_TEXT = 256 * 1024
-"""Number of characters in a task or an event from which it is converted in a thread, too."""
+"""Number of characters from which a task or an event is converted in a thread, too."""
 
 
 async def dump(encode: Callable[[Payload], Document], payload: Payload, client: str) -> bytes:

@@ -91,10 +91,10 @@ class JsonRpc(Endpoint):
             log_context(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
-            message = await self.decode(request, read_params, method, _params_of(envelope))
+            params = await self.decode(request, read_params, method, _params_of(envelope))
             if not has_id:  # A2A has no JSON-RPC notifications; the errors above come first
                 raise errors.InvalidRequestError(MISSING_ID)
-            result = await perform(method, message, self.handler, request.caller)
+            result = await perform(method, params, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
             response["error"] = dialect.error(self.mapper.to_jsonrpc_error(error))
             if isinstance(error, TooMuchError | BodySizeError):
