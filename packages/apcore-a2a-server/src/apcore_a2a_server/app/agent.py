@@ -160,7 +160,7 @@ class Agent:
         await self.setup.tasks.store.close()
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Let tasks finish within *seconds* or `shutdown_timeout`, and deliver notifications.
+        """Let tasks finish within *seconds*, by default `shutdown_timeout`; deliver notifications.
 
         If the tasks use up that time, notifications get up to `MIN_WEBHOOK_DRAIN` seconds more.
         """

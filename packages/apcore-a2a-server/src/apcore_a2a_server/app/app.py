@@ -169,7 +169,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
 
 
 def _api(settings: Settings) -> tuple[Any, Any]:
-    """Return a registry with the operations of the API, and its connections; None for both if off.
+    """Return a registry with the API's operations, and its connections; both None without an API.
 
     Raises:
         ImportError: apcore-toolkit is not installed.
@@ -274,7 +274,7 @@ def _middleware(
 
 
 class AgentApplication(Starlette):
-    """A Starlette application that does not search its routes for the most frequent requests.
+    """A Starlette application that routes the most frequent requests without a search.
 
     Everything else is Starlette's: other requests, routes and middleware that users add.
 

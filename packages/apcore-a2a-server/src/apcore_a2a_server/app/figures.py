@@ -61,7 +61,7 @@ class Figures:
 
     Attributes:
         workers: The number of workers.
-        worker: The number of this process's worker.
+        worker: The number of this process as a worker.
         started: When the agent started, by `time.monotonic`.
         created: When the agent started, in seconds since 1970.
         skills: The figures by skill.

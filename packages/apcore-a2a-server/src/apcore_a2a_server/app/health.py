@@ -70,7 +70,7 @@ class HealthPage:
         if not self._has_stored_recently():
             await asyncio.wait([check])
         self._figures.set(ALIVE_AT, time.monotonic())
-        reason = self._problem()
+        reason = self._reason()
         return ("unhealthy" if reason else "healthy"), reason
 
     async def show(self, request: Request) -> Response:
@@ -108,7 +108,7 @@ class HealthPage:
     def _has_stored_recently(self) -> bool:
         return time.monotonic() < self._setup.tasks.stored_at + MAX_WRITE_AGE
 
-    def _problem(self) -> str:
+    def _reason(self) -> str:
         """Return why the agent is unhealthy; "" if it is not."""
         alive_at = min(moment for moment in self._figures.by_worker(ALIVE_AT) if moment)
         if alive_at < time.monotonic() - WORKER_TIMEOUT:

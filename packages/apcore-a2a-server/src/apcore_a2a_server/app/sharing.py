@@ -74,8 +74,8 @@ def check_server(store: Store) -> None:
 def server_processes() -> tuple[str, int]:
     """Return the name of the server that has started this process, and its number of processes.
 
-    The number is 1 for an unknown server, and for uvicorn with `--reload`. For granian it is the
-    number of this process, counted from 1: only the last process learns the number of all.
+    The number is 1 for an unknown server or version, and for uvicorn with `--reload`. For granian
+    it is the number of this process, counted from 1: only the last process learns the total.
     """
     frame = currentframe()
     while frame is not None:
