@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Mapping
 from itertools import product
 from random import Random
 from typing import Any
@@ -14,10 +15,11 @@ from apcore_a2a_auth import JWTAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter, principal_of
 from apcore_a2a_server.middleware.auth import named_client
+from apcore_a2a_server.middleware.errors import TENANT
 from limits.aio.storage import MemoryStorage
 from limits.storage import MemoryStorage as SyncMemoryStorage
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.server.inloop import ActionModule, echo, registry_of, serving
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -358,6 +360,24 @@ async def test_an_address_over_the_limit_still_gets_public_pages_and_may_use_val
     assert await statuses(app, 9, headers=[("X-API-Key", KEY)]) == [200] * 9
     assert await statuses(app, 2, path="/health") == [200, 200]
     assert await statuses(app, 1, headers=WRONG, client=THERE) == [401]
+
+
+async def test_a_failure_of_the_authenticator_does_not_count_as_refused_credentials(
+    clock: Clock,
+) -> None:
+    class BrokenAuthenticator:
+        def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
+            raise RuntimeError("down")
+
+    app = Authentication(
+        Response(), BrokenAuthenticator(), public=["/card"], refusals=RateLimiter("3/minute")
+    )
+
+    async def in_tenant(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, TENANT: "tea"}, receive, send)
+
+    assert await statuses(in_tenant, 9, path="/card") == [503] * 9
+    assert await statuses(app, 9) == [503] * 9
 
 
 async def test_refused_credentials_over_the_limit_are_not_logged(

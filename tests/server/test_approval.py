@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,8 @@ from apcore_a2a_core.states import CANCELED, INPUT_REQUIRED
 from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.pauses import Pause
-from apcore_a2a_server.modules.approval import Approvals, call_key
+from apcore_a2a_server.modules.approval import ApprovalPolicy, Approvals, call_key
+from apcore_a2a_server.modules.skills import CHOICE
 from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
@@ -685,6 +687,20 @@ async def test_a_nested_call_is_approved_once_and_runs_once(
         task = await answer_repeatedly(peer, task, "yes", len(amounts))
         assert contents(task) == [{"all": [{"paid": amount} for amount in amounts]}]
         assert payments.paid == [{"amount": amount} for amount in amounts]
+
+
+@pytest.mark.parametrize(
+    ("asks_client", "reads_yaml", "is_for_server"),
+    [(True, True, True), (True, False, True), (False, True, False), (False, False, True)],
+)
+def test_the_server_requests_approval_where_the_executor_would_not(
+    asks_client: bool, reads_yaml: bool, is_for_server: bool
+) -> None:
+    skill = replace(CHOICE, needs_approval=True)  # by its YAML alone
+    policy = ApprovalPolicy(has_gate=True, asks_client=asks_client, reads_yaml=reads_yaml)
+    assert policy.is_for_server(skill) == is_for_server
+    assert not policy.is_for_server(replace(skill, is_gated=True))
+    assert policy._replace(has_gate=False).is_for_server(replace(skill, is_gated=True))
 
 
 def test_the_result_of_a_call_is_not_used_for_an_equal_call_that_failed() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.errors import forget_frames
 from grpc.aio import AioRpcError
 
 from .grpc_caller import serving_grpc
@@ -169,3 +170,23 @@ async def test_a_send_that_a_full_store_refuses_leaves_no_frames(dialect: str) -
             await wait_until(lambda: not peer.agent.engine.runs)
         assert "Too many tasks" in response.text
         assert names_of_frames(garbage) == []
+
+
+def test_errors_that_define_equality_are_forgotten_too() -> None:
+    class OddError(Exception):
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("errors are not compared")
+
+    def fail() -> None:
+        try:
+            raise OddError("first")
+        except OddError as cause:
+            raise OddError("second") from cause
+
+    with pytest.raises(OddError) as caught:
+        fail()
+    error = caught.value
+    forget_frames(error)
+    assert error.__traceback__ is None
+    assert error.__cause__ is not None
+    assert error.__cause__.__traceback__ is None

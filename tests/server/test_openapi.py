@@ -579,9 +579,25 @@ def test_a_document_that_cannot_be_read_is_refused_with_the_reason(
             load_api(source, None)
 
 
+def test_references_may_have_escapes_and_indexes(tmp_path: Path) -> None:
+    item = "#/paths/~1items~1%7Bid%7D"
+    operation = {
+        "operationId": "copyItem",
+        "parameters": [{"$ref": f"{item}/parameters/0"}],
+        "requestBody": {"$ref": f"{item}/put/requestBody"},
+        "responses": {"200": {"description": "OK"}},
+    }
+    paths = {**PATHS, "/copies/{id}": {"put": operation}}
+    copy_item = skills_of(DOCUMENT, tmp_path, paths=paths).get("copy_item")
+
+    schema = copy_item.input_schema.model_json_schema()
+    assert schema["properties"].keys() == {"id", "body"}
+
+
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
+        ({"parameters": [{"$ref": "#/paths/~1items/get/parameters/9"}]}, "points to nothing"),
         ({"requestBody": body({"$ref": "#/components/schemas/No"})}, "points to nothing"),
         ({"requestBody": body({"$ref": "other.yaml#/X"})}, "points outside of the document"),
         ({"requestBody": body({"$ref": "#/components/schemas/Me"})}, "has no end"),

@@ -28,6 +28,7 @@ RULES = {
     "default": RedactionConfig.default(),
     "names": RedactionConfig(sensitive_keys=["no*", "Item-s", ""], replacement="-"),
     "values": RedactionConfig(regex_patterns=["^se"]),
+    "no replacement": RedactionConfig(sensitive_keys=["no*"], replacement=""),
 }
 NAMES = ["note", "items", "password", "X-API-Key", "AccessKey", "_secret_a", "trace_id", "é", ""]
 names = st.sampled_from(NAMES) | st.text(max_size=4)

@@ -90,4 +90,6 @@ def forget_frames(error: BaseException) -> None:
     for handled in errors:  # grows during the loop
         handled.__traceback__ = None
         causes = (handled.__cause__, handled.__context__)
-        errors += [cause for cause in causes if cause is not None and cause not in errors]
+        # compared by identity, since errors of modules may define equality
+        known_ids = {id(known) for known in errors}
+        errors += [cause for cause in causes if cause is not None and id(cause) not in known_ids]

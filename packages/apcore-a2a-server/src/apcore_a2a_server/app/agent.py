@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from a2a.utils.errors import MethodNotFoundError
@@ -149,15 +150,21 @@ class Agent:
             self.keeper.start()
         if self.push is not None:
             self.push.queue.start()
-        await self.companions.start(self.setup.executor.registry)
+        try:
+            await self.companions.start(self.setup.executor.registry)
+        except BaseException:  # a companion may raise anything
+            await self.drain(0)
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Close the companions and the store, and end the processes of modules."""
-        await self.companions.aclose()
-        if self.keeper is not None:
-            await self.keeper.stop()
-        await self.setup.processes.close()
-        await self.setup.tasks.store.close()
+        async with AsyncExitStack() as stack:  # each of them is closed, whatever another raises
+            stack.push_async_callback(self.setup.tasks.store.close)
+            stack.push_async_callback(self.setup.processes.close)
+            if self.keeper is not None:
+                stack.push_async_callback(self.keeper.stop)
+            await self.companions.aclose()
 
     async def drain(self, seconds: float | None = None) -> None:
         """Let tasks finish within *seconds*, by default `shutdown_timeout`; deliver notifications.

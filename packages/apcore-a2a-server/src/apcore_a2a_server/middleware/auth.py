@@ -178,7 +178,9 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         if isinstance(caller, Refusal):
-            too_many = await _count_refusal(address, self._refusals) if is_open else None
+            # a 503 says nothing about the credentials
+            counts = is_open and caller.status == 401
+            too_many = await _count_refusal(address, self._refusals) if counts else None
             await refuse(scope, receive, send, *(too_many or caller))
             return
         principal, identity = caller

@@ -6,6 +6,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
+import apcore
 from apcore import CancelToken
 from apcore.approval import ApprovalResult
 from apcore_a2a_core import Executor, Progress, Usage
@@ -167,15 +168,17 @@ class ApprovalPolicy(NamedTuple):
     """Whether the executor's pipeline has a step for approval."""
     asks_client: bool
     """Whether that step asks the client, and not the operator's own handler."""
+    reads_yaml: bool
+    """Whether that step requests approval that only the YAML of a module requires."""
 
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.
 
         Executors without steps and pipelines without a gate do not request it. Before apcore 0.31,
-        the gate ignores approval that only the YAML of a module requires: the server requests it,
-        unless the operator has a handler of their own.
+        the gate ignores approval that only the YAML of a module requires.
         """
-        is_for_executor = self.has_gate and (skill.is_gated or not self.asks_client)
+        asks_for_yaml = self.reads_yaml and not self.asks_client
+        is_for_executor = self.has_gate and (skill.is_gated or asks_for_yaml)
         return skill.needs_approval and not is_for_executor
 
 
@@ -183,9 +186,13 @@ def install_approval(executor: Executor) -> ApprovalPolicy:
     """Let *executor* ask the client for approval, unless it has a handler of its own."""
     gate = step_of(executor, "approval_gate")
     if gate is None:
-        return ApprovalPolicy(has_gate=False, asks_client=True)
+        return ApprovalPolicy(has_gate=False, asks_client=True, reads_yaml=False)
     handler: object = getattr(gate, "_handler", None)
     if handler is None:
         apcore_executor: Any = executor  # only executors of apcore have this gate
         apcore_executor.set_approval_handler(ClientApproval())
-    return ApprovalPolicy(has_gate=True, asks_client=isinstance(handler, ClientApproval | None))
+    return ApprovalPolicy(
+        has_gate=True,
+        asks_client=isinstance(handler, ClientApproval | None),
+        reads_yaml=hasattr(apcore.Registry, "get_declared_annotations"),
+    )

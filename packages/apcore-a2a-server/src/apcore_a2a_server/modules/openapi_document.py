@@ -7,7 +7,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin
 
 from apcore_a2a_core import clean
 from apcore_a2a_core.files import file_members
@@ -132,10 +132,13 @@ class Document:
             raise DocumentError(f"the reference {reference} points outside of the document")
         node: Any = self._document
         for key in reference[2:].split("/"):
-            name = key.replace("~1", "/").replace("~0", "~")
-            if not is_object(node) or name not in node:
+            name = unquote(key).replace("~1", "/").replace("~0", "~")
+            if is_array(node) and name.isdecimal() and int(name) < len(node):
+                node = node[int(name)]
+            elif is_object(node) and name in node:
+                node = node[name]
+            else:
                 raise DocumentError(f"the reference {reference} points to nothing")
-            node = node[name]
         return node
 
     def path_item(self, path: str) -> Json:

@@ -83,8 +83,8 @@ class Redaction:
         return redact_sensitive(data, schema.json_schema(), **self._rules)
 
     def _is_sensitive(self, name: str) -> bool:
-        value: Any = redact_sensitive({name: ""}, {}, **self._rules)[name]
-        return bool(value != "")
+        value = f"{self._rules['replacement']}x"  # which differs from the replacement, even from ""
+        return bool(redact_sensitive({name: value}, {}, **self._rules)[name] != value)
 
     def _redact_object(self, data: Any) -> dict[str, Any]:
         if data.__class__ is not dict:

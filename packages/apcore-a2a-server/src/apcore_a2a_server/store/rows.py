@@ -1,11 +1,17 @@
 """Rows of the durable stores: conversion of tasks, events and webhooks to columns and back."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from apcore_a2a_core.data import Task, TaskArtifactUpdateEvent, TaskPushNotificationConfig
+from apcore_a2a_core.data import (
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskPushNotificationConfig,
+    TaskState,
+)
 from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, without_large
 from apcore_a2a_core.states import NUMBERS, SETTLED, TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
@@ -133,11 +139,12 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
 
 def open_tasks_from(rows: Iterable[Any]) -> OpenTasks:
     """Return the figures of open tasks, from rows with a state, a count and the oldest time."""
-    figures = [(STATES[state], count, oldest) for state, count, oldest in rows]
-    return OpenTasks(
-        {state: count for state, count, _ in figures},
-        {state: oldest for state, _, oldest in figures},
-    )
+    counts, oldest_times = Counter[TaskState](), dict[TaskState, float]()
+    for name, count, oldest in rows:
+        state = STATES[name]
+        counts[state] += count
+        oldest_times[state] = min(oldest, oldest_times.get(state, oldest))
+    return OpenTasks(counts, oldest_times)
 
 
 def notification_from(row: Any, owner: str, payload: Payload) -> Notification:

@@ -27,9 +27,15 @@ async def open_tasks_are_counted_by_state(store: Store) -> None:
             if state == INPUT_REQUIRED:
                 change.record.resume, change.record.deadline = b"{}", time.time() + 60
             await store.change(change)
+    # a paused task whose deadline has passed, and which a replica has claimed
+    record, lease = await begun(store, new_record("t5"))
+    change = state_change(record, INPUT_REQUIRED, lease)
+    change.record.resume, change.record.deadline = b"{}", time.time() - 1
+    await store.change(change)
+    assert [claim.record.task.id for claim in await store.claim(10)] == ["t5"]
     figures = await store.open_tasks()
     assert figures is not None
-    assert figures.counts == {WORKING: 2, INPUT_REQUIRED: 1}
+    assert figures.counts == {WORKING: 2, INPUT_REQUIRED: 2}
     assert figures.oldest.keys() == figures.counts.keys()
     assert all(before <= oldest <= time.time() + 1 for oldest in figures.oldest.values())
 

@@ -1,0 +1,65 @@
+"""Companions that fail: the agent closes everything else."""
+
+from typing import Any
+
+import pytest
+from apcore_a2a_server import InMemoryTaskStore
+
+from .inloop import ActionModule, app_of, echo, registry_of
+from .inloop import anyio_backend as anyio_backend
+
+pytestmark = pytest.mark.anyio
+
+
+class FailingCompanion:
+    """A companion, one method of which raises an error."""
+
+    name = "failing"
+
+    def __init__(self, failing_method: str) -> None:
+        self.failing_method = failing_method
+        self.calls: list[str] = []
+
+    def _call(self, method: str) -> None:
+        self.calls.append(method)
+        if method == self.failing_method:
+            raise ValueError(method)
+
+    async def start(self, registry: Any) -> None:
+        self._call("start")
+
+    async def aclose(self) -> None:
+        self._call("aclose")
+
+    def is_ready(self) -> bool:
+        return True
+
+    def figures(self) -> dict[str, float]:
+        return {}
+
+
+class ClosableStore(InMemoryTaskStore):
+    """A store that knows whether it is open."""
+
+    is_open = False
+
+    async def start(self, **options: Any) -> None:
+        await super().start(**options)
+        self.is_open = True
+
+    async def close(self) -> None:
+        await super().close()
+        self.is_open = False
+
+
+@pytest.mark.parametrize("method", ["start", "aclose"])
+async def test_the_store_is_closed_although_a_companion_fails(method: str) -> None:
+    companion, store = FailingCompanion(method), ClosableStore()
+    registry = registry_of({"work": ActionModule(echo)})
+    app = app_of(registry, companions=[companion], task_store=store)
+
+    with pytest.raises(ValueError, match=method):
+        async with app.router.lifespan_context(app):
+            assert store.is_open
+    assert companion.calls == ["start", "aclose"]
+    assert not store.is_open
