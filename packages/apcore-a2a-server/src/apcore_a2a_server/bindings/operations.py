@@ -72,7 +72,7 @@ METHODS = {
 
 
 def read_params(method: str, params: Json) -> Any:
-    """Return the params of *method* as our data.
+    """Decode the params of *method* into their type in `apcore_a2a_core.data`.
 
     Raises:
         InvalidParamsError: The params are invalid.
@@ -135,7 +135,7 @@ async def call(method: str, params: Any, handler: Handler, caller: Caller) -> An
 
 
 def store_down(error: UnavailableError) -> StoreDownError:
-    """Return the error that clients get for *error* of the store, which has no JSON-RPC code."""
+    """Return the StoreDownError for *error*: errors of the store have no JSON-RPC code."""
     return StoreDownError(DISK_FULL) if isinstance(error, DiskFullError) else StoreDownError()
 
 

@@ -56,7 +56,7 @@ class OwnRequest(Struct, frozen=True):
     Attributes:
         caller: The sender.
         path: The variable segments of the path, by their names in the route's path.
-        query: The query parameters.
+        query: The query parameters, as `query_params` returns them.
     """
 
     caller: Caller
@@ -74,9 +74,9 @@ class OwnRoute(NamedTuple):
     Attributes:
         verb: The HTTP method; GET includes HEAD.
         path: The path below `/apcore/`, such as `tasks/{id}/trace`.
-        respond: Returns the response.
+        respond: Returns the body of the response, as JSON.
         for_operators: Whether all callers but operators get 403.
-        status: The HTTP status of the response.
+        status: The HTTP status of a response without an error.
     """
 
     verb: str
@@ -92,7 +92,7 @@ class OwnRoute(NamedTuple):
 
 
 class OwnError(Exception):
-    """A response with an error.
+    """An error that becomes the response.
 
     Args:
         status: The HTTP status.

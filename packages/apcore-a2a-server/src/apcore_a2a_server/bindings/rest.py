@@ -62,7 +62,7 @@ NUMBERS = {"historyLength", "history_length", "limit", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
 """Query parameters that are not strings, in all their spellings."""
 IDS = {"taskId", "task_id", "pushNotificationConfigId", "push_notification_config_id"}
-"""Names of ids, besides `id`, that requests may repeat in addition to the path."""
+"""Names, besides `id`, under which a query or a body may repeat the ids of the path."""
 
 
 class MethodNotAllowedError(MethodNotFoundError):
@@ -115,7 +115,7 @@ class Rest(Endpoint):
     async def answer(
         self, target: tuple[str, Json], request: HttpRequest, send: Send
     ) -> Stream | None:
-        """Perform the method of the route, and send its result or error."""
+        """Perform the method of the route; send its result or error, or return its stream."""
         method, path_params = target
         log_context(operation=method)
         try:
@@ -178,7 +178,7 @@ def not_found() -> Response:
 
 
 def route(verb: str, path: str, routes: Routes = ROUTES) -> tuple[str, Json] | None:
-    """Return the method for verb and path, and the params in the path (§11.3).
+    """Return the method of a route and the params in its path (§11.3); None if no route matches.
 
     Example:
         ```python
@@ -214,7 +214,7 @@ def operation_path(scope: Scope) -> str:
 
 
 def with_path(path_params: Json, params: Json) -> Json:
-    """Return *params* with those of the path, which replace the `IDS` in the query and the body."""
+    """Return *params* with *path_params*, which replace the `IDS` of the query and the body."""
     if not path_params:
         return params
     other_params = {name: value for name, value in params.items() if name not in IDS}

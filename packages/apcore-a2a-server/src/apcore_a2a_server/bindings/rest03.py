@@ -58,7 +58,7 @@ class Rest03(Rest):
     dialect: ClassVar[V1 | None] = DIALECT
 
     async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
-        """Send *error* with the code of JSON-RPC and the name of its type."""
+        """Send *error* with its JSON-RPC code and the name of its type."""
         rpc_error = self.mapper.to_jsonrpc_error(error)
         status, _ = STATUSES.get(type(error), (500, ""))
         status = STATUS_OF_CODE.get(rpc_error["code"], status)

@@ -19,7 +19,7 @@ class TenantRoute(BaseRoute):
     Args:
         tenants: The tenants.
         routes: The routes of the agent; `/health` is left out, since it is for the whole agent.
-        default: The application for other paths.
+        default: The application for paths of a tenant that match none of the routes.
     """
 
     def __init__(self, tenants: Tenants, routes: Sequence[Route], default: ASGIApp) -> None:
