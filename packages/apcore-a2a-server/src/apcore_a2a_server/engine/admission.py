@@ -47,7 +47,7 @@ MAX_MISSPELLED = 100
 MAX_COMPARED = 300
 """Number of skills above which no similar ids are suggested; to compare 300 takes some 3 ms."""
 LONG_JSON = 4096
-"""Length in characters of JSON in text that takes too long to convert on the event loop."""
+"""Length of a JSON text, in characters, above which it is converted in a thread."""
 MAX_LISTED = 100
 """Maximum number of skills that an error lists."""
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -59,7 +59,7 @@ class Admission:
 
     Attributes:
         setup: The dependencies of runs.
-        default_skill: The skill for messages that name none; the only skill if it is None.
+        default_skill: The skill for messages that name none; None for the only skill, if any.
         max_parts: Maximum number of parts in a message.
         asks_for_skill: Whether the client is asked which skill to call, if there are several and
             its message names none.
@@ -115,7 +115,7 @@ class Admission:
     async def get_operated_task(
         self, operation: str, task_id: str, caller: Caller, *, is_operator: bool
     ) -> TaskRecord:
-        """Return the record of a task that *caller* owns, or operates.
+        """Return the record of a task that *caller* owns, or of any task if *is_operator*.
 
         Access to a task of another principal goes into the audit log, as that *operation*.
 
@@ -134,7 +134,7 @@ class Admission:
     ) -> TaskRecord | None:
         """Return the task that the message belongs to; None if it starts a new task.
 
-        The task is paused, or it was and the message answers its request for approval again. In 1.0
+        The task is paused, or the message is a late answer to its request for approval. In 1.0
         a message that names only a context starts a new task in it (§3.4.3), so that a stray "ok"
         approves nothing; in 0.3 it answers the newest paused task, if any (FR-CTX-003).
 
@@ -172,7 +172,7 @@ class Admission:
             streaming: Whether to call the module's `stream` method.
 
         Raises:
-            InvalidParamsError: The message must name a skill, its parts are not an input, or the
+            InvalidParamsError: The message names no skill but must, its parts are no input, or the
                 idempotency key is malformed.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
                 client does not take those of its results.
@@ -220,8 +220,8 @@ class Admission:
     ) -> tuple[Call, Pause]:
         """Return the call that resumes a paused task, and the pause.
 
-        The other arguments are those of `new_call`. Whether the message approves the call is
-        decided later, by `transition_for_answer`.
+        The other arguments are those of `new_call`. Whether the call runs is decided later, by
+        `transition_for_answer`.
 
         Raises:
             InvalidParamsError: The pause is for input, and the parts are not an input.
@@ -275,7 +275,7 @@ class Admission:
         return call, pause
 
     def _span(self, parent: Trace) -> Trace:
-        """Return the span of a new call: the current one of OpenTelemetry, or a child."""
+        """Return the span of a new call: that of OpenTelemetry, or else a child of *parent*."""
         spans = self.setup.spans
         return parent.child() if spans is None else spans.current(parent)
 
@@ -291,7 +291,7 @@ class Admission:
     async def _read_skill_choice(
         self, pause: Pause, request: SendMessageRequest, caller: Caller
     ) -> Answer:
-        """Return the answer to the question which skill to call, for the original message."""
+        """Return the chosen skill with the original message's inputs, or the answer's problem."""
         parts, named_id = request.message.parts, _skill_of(request, caller)
         names = self._skill_names(await self._callable_skills(caller))
         try:

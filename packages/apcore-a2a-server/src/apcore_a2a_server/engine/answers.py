@@ -80,7 +80,7 @@ def read_answer(
     except PartError as error:
         problem = f"The answer {error}"
         return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
-    if new_inputs is None:  # the skill takes no such input: it finds the text in the conversation
+    if new_inputs is None:  # no input takes text: the module finds it in the conversation
         all_parts = [to_builtins(part) for part in parts]
         if pause.choices:
             all_parts = [_chosen_part(pause.choices, text), *other_parts]
@@ -90,7 +90,7 @@ def read_answer(
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
-    """Return the choice that a text names, as a part: a module can't resolve its number."""
+    """Return the choice that a text names, as a part: modules do not know choices by number."""
     choice = choose(text, choices, by_number=True)
     return {"text" if isinstance(choice, str) else "data": choice}
 
@@ -213,7 +213,7 @@ def choose_skill(
         skill_id = choose(text, choices, by_number=True)
         if skill_id in names:
             return str(skill_id)
-    with suppress(PartError):  # the question may not list all skills
+    with suppress(PartError):  # the question may have left out some skills
         return str(choose(text, names))
     try:
         name = choose(text, names.values())

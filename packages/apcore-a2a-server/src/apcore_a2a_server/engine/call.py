@@ -94,7 +94,7 @@ class Ticket(Struct, frozen=True):
         task_id: The id of the message's task.
         after_version: The version of the task before the message, whose events have later versions.
         ended_record: The record of the task, if its run has completed it by now.
-        foreign_record: The earlier record of the task, if it belongs to another principal.
+        foreign_record: The record before the message, if the task belongs to another principal.
     """
 
     task_id: str
@@ -198,7 +198,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
 
 
 def unpack_identity(packed: Mapping[str, Any]) -> Identity:
-    """Return the identity that `Caller.packed_identity` has returned as JSON."""
+    """Return an identity from its JSON, as `Caller.packed_identity` and `pack` write it."""
     return Identity(packed["id"], packed["type"], tuple(packed["roles"]), packed["attrs"])
 
 

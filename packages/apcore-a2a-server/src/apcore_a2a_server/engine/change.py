@@ -57,7 +57,7 @@ class Update(Struct, frozen=True):
 
 
 class NewState(Update, frozen=True):
-    """A transition to another state.
+    """A transition to a state, or a new status in the same state.
 
     Attributes:
         state: The new state.
@@ -67,7 +67,7 @@ class NewState(Update, frozen=True):
         deadline: Time at which a paused task expires, in seconds since the epoch.
         skill_id: The skill that the client has chosen for the task; None if it had one before.
         metadata: Metadata that the module adds to the task.
-        reply: The agent's message for the history, with the text of its output.
+        reply: The agent's message for the history, with the text of the module's output.
         decision: The act of another principal that caused the transition; see `Decision`.
     """
 
@@ -143,7 +143,7 @@ class NewParts(Update, frozen=True):
     last: bool = False
 
     def apply(self, record: TaskRecord) -> TaskArtifactUpdateEvent:
-        """Add the parts."""
+        """Add the parts, or replace the artifact with them."""
         artifact_update = TaskArtifactUpdateEvent(
             task_id=record.task.id,
             context_id=record.task.context_id,
@@ -179,7 +179,7 @@ class Restart(Update, frozen=True):
 
 
 def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
-    """Set the task's status, and move the messages before it into the history."""
+    """Set the status; the former status message and the client's go into the history."""
     task = record.task
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "stateHistory" in task.metadata.get("apcore", ()):
@@ -331,7 +331,7 @@ async def change(
             new_record = _successor(current, len(updates))
             payloads = [update.apply(new_record) for update in updates]
             growth = updates[0].growth if len(updates) == 1 else None
-            # after a restart, the run may have to be started once more from the same message
+            # a restart trims nothing: another restart may need the same message
             if not is_restart and new_record.task.history is not current.task.history:
                 trim(new_record.task, tasks.max_history)
             try:

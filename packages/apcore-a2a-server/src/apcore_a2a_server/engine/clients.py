@@ -53,7 +53,7 @@ class Connection:
         self.disconnected = False
         self.on_stored: Callable[[], None] = _ignore
         self.receive = receive
-        # not an ExitStack, which takes two kilobytes: there is one for each open stream
+        # not an ExitStack, which takes two kilobytes: each open stream has a connection
         self._callbacks: list[tuple[Callable[..., object], tuple[object, ...]]] = []
 
     def __enter__(self) -> "Connection":
@@ -134,7 +134,7 @@ class Caller(Struct, frozen=True):
         identity: The apcore Identity of the principal.
         headers: The headers of the request.
         connection: The connection of the request.
-        root_path: The path at which the agent is mounted, if the request has one.
+        root_path: The path at which the agent is mounted; empty if at the root.
         tenant: The tenant that the request is for; None if it is for the whole agent.
         client: The key that limits count by: the principal, the client address of an anonymous
             caller, or the value of `client_key`.

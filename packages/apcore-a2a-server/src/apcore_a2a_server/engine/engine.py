@@ -68,7 +68,7 @@ class Engine:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.expiries = Expiries(setup.tasks, setup.capacity.paused, self._on_abandoned)
+        self.expiries = Expiries(setup.tasks, setup.capacity.paused, self._call_on_abandoned)
         self._background = BackgroundTasks()
         self.runs: dict[str, Run] = {}
 
@@ -116,7 +116,7 @@ class Engine:
         if transition.state != WORKING:
             is_first = await self._update(record, transition, webhook)
             if is_first and transition.state != INPUT_REQUIRED:
-                self._on_abandoned(call.message, pause, call.caller.principal)
+                self._call_on_abandoned(call.message, pause, call.caller.principal)
         if transition.state != INPUT_REQUIRED:
             self.expiries.cancel(ticket.task_id, pause.id)
         if not is_first:
@@ -135,7 +135,7 @@ class Engine:
             raise UnsupportedOperationError("The task no longer waits for this answer")
 
     async def _update(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
-        """Change a paused task without a run; return False if another answer came first."""
+        """Change a paused task without a run; return False if its pause is over."""
         tasks, task_id, pause = self._setup.tasks, record.task.id, record.resume
         try:
             await change(tasks, task_id, update, expect=PAUSED, pause=pause, webhook=webhook)
@@ -179,12 +179,12 @@ class Engine:
         is_paused = record.task.status.state in PAUSED and record.resume is not None
         if is_paused and await self._update(record, canceled, None):
             principal, _ = principal_and_tenant(record.owner, record.skill)
-            self._on_abandoned(reply_to, Pause.unpack(record.resume or b""), principal)
+            self._call_on_abandoned(reply_to, Pause.unpack(record.resume or b""), principal)
         else:
             await self._end_task(canceled, reply_to.task_id, OPEN)
         self.expiries.cancel(record.task.id)
 
-    def _on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
+    def _call_on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Call `on_abandoned` of the module whose paused task has ended without another run."""
         coroutine = call_on_abandoned(self._setup, reply_to, pause, principal)
         self._background.start(coroutine, f"Calling on_abandoned of {pause.skill_id}")
@@ -194,7 +194,7 @@ class Engine:
         run = self.runs.get(task_id)
         if run is None or run.call.detached:
             return
-        # if its client left early, there is no task to cancel yet
+        # the client may have left before the task was stored: wait for that
         if await run.verdict.wait() is not None:
             return
         webhooks = await self._setup.tasks.store.webhooks(task_id)
@@ -202,7 +202,7 @@ class Engine:
             await self._end_run(run, CANCELED, "Client disconnected")
 
     async def drain(self, seconds: float) -> None:
-        """Let runs end for *seconds*; then hand over or fail the remaining tasks."""
+        """Wait up to *seconds* for runs to end; then hand over or fail the remaining tasks."""
         self.expiries.cancel_all()
         if runs := [*self.runs.values()]:
             await asyncio.wait([run.task for run in runs], timeout=seconds)
@@ -238,7 +238,7 @@ class Engine:
         """Launch *run*, and wait until its task is working.
 
         Returns:
-            Whether *run* set the task to working; False if another answer came first.
+            Whether *run* set the task to working; False if its pause was over.
 
         Raises:
             A2AError: The call is refused.
@@ -247,7 +247,7 @@ class Engine:
         state = self._setup.state
         if state.is_draining or not state.has_started:
             raise DrainingError if state.is_draining else NotStartedError
-        if run.resumed_from is None:  # an answer lets a task end, which frees memory
+        if run.resumed_from is None:  # answers need no check: they end tasks, which frees memory
             self._setup.memory.check(call.caller.client)
         await self._setup.capacity.check(call, self.runs.values())
         # of several answers at once, the first counts; if it is refused, the next one
@@ -295,8 +295,8 @@ class Engine:
         if run.pause is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # the task was paused just now
             self.expiries.schedule(task_id, run.pause, timeout, client)
-        # `_admit` must not wait forever. A run for an answer that is not admitted by now found
-        # its task changed, by another answer or a cancellation: that is not an error.
+        # `_admit` must not wait forever. If the run for an answer has no verdict by now, another
+        # answer or a cancellation has changed its task: that is not an error.
         if not run.verdict.is_known:
             run.verdict.give(None if run.resumed_from is not None else InternalError())
         if not asyncio_task.cancelled() and (error := asyncio_task.exception()):
@@ -314,7 +314,7 @@ class Engine:
     async def _end_task(
         self, transition: NewState, task_id: str, expect: Collection[TaskState] = (WORKING,)
     ) -> None:
-        """End a task, then its run: a run that is stopped first could still change the task."""
+        """End a task, then stop its run, which could change the task while it stops."""
         run = self.runs.get(task_id)
         spans = "" if run is None else run.spans.dump()
         await change(self._setup.tasks, task_id, transition, expect=expect, spans=spans)

@@ -51,7 +51,7 @@ class Recovery:
         self._engine = engine
 
     async def take(self, claim: Claim) -> None:
-        """Run the claimed task again if its call can be repeated; otherwise let it fail.
+        """Run the claimed task again if its call can be repeated once more; otherwise fail it.
 
         A paused task is claimed when its deadline has passed, and fails.
         """
@@ -83,7 +83,7 @@ class Recovery:
     def _repeated_call(self, claim: Claim) -> Call | None:
         """Return the stored call of the claimed task; None if it cannot be repeated."""
         record = claim.record
-        with suppress(MethodNotFoundError, *UNREADABLE):  # or this replica does not have the module
+        with suppress(MethodNotFoundError, *UNREADABLE):  # not found: the module is not here
             skill = self._setup.skills.get(record.skill)
             if record.resume is not None and skill.is_repeatable:
                 return unpack(record.resume, skill, record, self._setup.converter)

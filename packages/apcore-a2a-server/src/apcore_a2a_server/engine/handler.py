@@ -164,7 +164,8 @@ class Handler:
     def _watching(self, call: Call) -> Generator[None]:
         """Count the client of *call* as waiting for its task if the block is canceled.
 
-        Over gRPC a client can disconnect before `send` and `stream` know the task and count it.
+        Over gRPC a client can disconnect before `send` and `stream` know the task and count the
+        client.
         """
         try:
             yield
