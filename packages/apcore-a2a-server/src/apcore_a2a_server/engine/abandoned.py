@@ -26,7 +26,7 @@ async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause, princ
         setup: The dependencies of runs.
         reply_to: A message with the ids of the task and its context.
         pause: The pause in which the task has ended.
-        principal: The caller whose task it was; empty if anonymous.
+        principal: The principal of the task; empty if anonymous.
     """
     get_module: Any = getattr(setup.skills.registry, "get", None)
     module = get_module(pause.skill_id) if get_module is not None and pause.skill_id else None

@@ -260,7 +260,7 @@ class Admission:
             answer.other_parts,
             has_history=True,
             detached=detached,
-            # these take effect only if the answer is a yes
+            # these take effect only if `transition_for_answer` lets the call run
             approvals=pause.approved(),
             token=pause.token,
             metadata={**request.metadata, **message.metadata},

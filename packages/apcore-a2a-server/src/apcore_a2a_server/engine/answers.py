@@ -120,7 +120,7 @@ def _violation(pause: Pause, skill: Skill, new_inputs: Mapping[str, Any]) -> str
     try:
         options = FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
         validator_of(pause.schema, pattern_options=options).validate(value)
-    except ValidationError as error:  # its message has "value" in place of the value
+    except ValidationError as error:  # the message has the word "value", not the value itself
         path = ".".join(map(str, error.instance_path))
         reason = f"{path}{': ' if path else ''}{error.message}"  # may have long names of members
         return f"The answer does not fit: {clean(reason, MAX_REASON)}"

@@ -110,7 +110,7 @@ class Handler:
         if self.tenants is not None and caller.tenant is None:
             tenant = await self.tenants.find(name, caller.identity)
         if tenant is None:
-            raise invalid("params.tenant", "must be a tenant of this agent, as in the path if any")
+            raise invalid("params.tenant", "must be a tenant of this agent, and match the path")
         return replace(caller, tenant=tenant)
 
     def admit(self, request: Request, *, streaming: bool) -> Awaitable[Ticket]:

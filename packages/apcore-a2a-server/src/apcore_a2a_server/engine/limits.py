@@ -19,7 +19,7 @@ from .call import Call
 from .clients import Connection, Places
 
 ROOM_DIVISOR = 32
-"""Divisor: a 32nd of the bound is freed beyond the need, so that few requests free memory."""
+"""Divisor: a 32nd of the bound is freed beyond the need, so that evictions are rare."""
 
 RESERVE_DIVISOR = 8
 """Divisor: a client that exceeds its share must leave an 8th of the bound to others."""
@@ -76,7 +76,7 @@ class Memory:
     def keep_for(self, connection: Connection, task_id: str) -> None:
         """Keep a task until the request that has started it ends, even if the task ends earlier."""
         self._awaited_ids[connection] = task_id
-        # the callback of an ended request is not called, but its connection is deleted soon
+        # if the request has already ended, this is not called, but its connection is deleted soon
         connection.callback(self._awaited_ids.pop, connection, None)
 
     def take(self, client: str, size: int) -> None:
@@ -97,10 +97,10 @@ class Memory:
             del self._bodies_of[client]
 
     def check(self, client: str, size: int = 0) -> None:
-        """Make room for *size* bytes of a client, and for others if it exceeds its share.
+        """Make room for *size* bytes of *client*, and a reserve if it exceeds its share.
 
         Raises:
-            TooMuchError: There is not enough, even after evicting ended tasks.
+            TooMuchError: There is not enough memory, even after evicting ended tasks.
         """
         if self._excess(client, size) <= 0:
             return
@@ -113,7 +113,7 @@ class Memory:
             raise TooMuchError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
     def check_pause(self, client: str, size: int) -> None:
-        """Check that a client that exceeds its share may pause a task whose message has *size*.
+        """Make room to pause a task with a message of *size* bytes if *client* exceeds its share.
 
         Raises:
             TooMuchError: There is not enough memory.
@@ -193,8 +193,8 @@ class Capacity:
 
     Attributes:
         threads: The pool that runs synchronous modules.
-        runs: The calls that run.
-        paused: The tasks that wait for answers.
+        runs: The counter of running calls.
+        paused: The counter of tasks that wait for answers.
         per_skill: Maximum of concurrent calls for one skill; None for no limit.
         rate: Limit on how often a client may call each skill; None for no limit.
         total_rate: Limit on how often all clients may call each skill; None for no limit.
@@ -219,7 +219,7 @@ class Capacity:
         if self.total_rate is not None:
             await _count_use(self.total_rate, skill_id)
         self.runs.check(client)
-        # no timeout can end a thread, so one whose module hangs is occupied until it returns
+        # no timeout can end a thread: it is occupied until its module returns
         if call.skill.in_thread and self.threads.is_full(client):
             raise TooMuchError("Too many synchronous skills are stuck")
         if (

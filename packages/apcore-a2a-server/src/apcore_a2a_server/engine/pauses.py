@@ -35,7 +35,7 @@ from .process import BackgroundTasks
 MAX_QUESTION = 10_000
 """Maximum length of a module's question, in characters; the rest is not shown."""
 MAX_ARGUMENTS = 20
-"""Maximum number of arguments that a request for approval shows."""
+"""Maximum number of arguments in a request for approval, and of problems with an answer."""
 MAX_VALUE = 200
 """Maximum length of an argument or a choice, in characters; the rest is not shown."""
 MAX_CHOICES = 50
@@ -127,7 +127,7 @@ class Pause:
     def pack(self) -> bytes:
         """Serialize the pause for the store."""
         members = members_of(self)
-        for name in ("identity", "attached"):  # which replicas of earlier releases do not know
+        for name in ("identity", "attached"):  # left out if None: earlier releases do not know them
             if members[name] is None:
                 del members[name]
         return json.dumps(members).encode()
@@ -426,7 +426,7 @@ class Expiries:
         self._background = BackgroundTasks()
 
     def schedule(self, task_id: str, pause: Pause, seconds: float, client: str) -> None:
-        """Start the timer of a pause. It holds only the ids: the store has the inputs.
+        """Start the timer of a pause. The timer holds only ids: the store has the inputs.
 
         Args:
             task_id: The task's id.
@@ -456,8 +456,8 @@ class Expiries:
     async def expire(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Fail the task of *principal* if it still waits for the answer to *pause*."""
         self.cancel(reply_to.task_id, pause.id)
-        is_approval = pause.question is None or pause.wants_verdict
-        subject = "Approval" if is_approval else "The question"
+        is_for_approval = pause.question is None or pause.wants_verdict
+        subject = "Approval" if is_for_approval else "The question"
         explanation = agent_message(reply_to, f"{subject} expired: no answer arrived in time")
         # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         with suppress(StaleTaskError):
@@ -466,7 +466,7 @@ class Expiries:
             self._on_expired(reply_to, pause, principal)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
-        # free the place first: another replica may have received the answer
+        # free the place now: `expire` is not called if another replica has received the answer
         self.cancel(task_id, pause_id)
         coroutine = self._expire_stored(task_id, pause_id)
         self._background.start(coroutine, f"Failing expired task {task_id}")

@@ -35,7 +35,7 @@ class Setup:
         converter: Converts parts into module inputs, and module outputs into parts.
         mapper: Converts exceptions into JSON-RPC errors.
         threads: The pool that runs synchronous modules.
-        processes: The pool that runs modules that compute.
+        processes: The pool that runs modules that declare `resources.cpu`.
         access: The access rules of the executor.
         approval_policy: Decides whether the executor or the server asks for approval.
         capacity: Limits on concurrent calls.
@@ -44,12 +44,12 @@ class Setup:
         execution_timeout: Maximum duration of a run, in seconds.
         input_timeout: Time that a paused task waits for its answer, in seconds.
         max_artifact: Maximum size of an artifact, in bytes.
-        has_steps: Whether the executor's pipeline has our steps, which admit calls on the way.
+        has_steps: Whether the executor's pipeline has our steps, one of which admits each call.
         metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
         spans: The spans of OpenTelemetry; None if they are off.
-        keeps_identity: Whether paused tasks keep the identity of their caller, since others may
-            answer.
+        keeps_identity: Whether paused tasks keep the identity of their caller, since other
+            principals may answer.
     """
 
     executor: Executor
@@ -79,7 +79,7 @@ class Setup:
 
         Modules, middleware and stores may raise anything.
         """
-        if isinstance(error, RepeatedError | UnavailableError):  # handled by the caller
+        if isinstance(error, RepeatedError | UnavailableError):  # engine and bindings handle these
             return error
         return refusal(self.explain(error, call))
 
