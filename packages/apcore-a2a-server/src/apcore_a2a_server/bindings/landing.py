@@ -28,7 +28,7 @@ TEMPLATE = """\
 
 
 class LandingPage:
-    """The response to requests other than POST: HTML for browsers, 405 for programs.
+    """The response to requests other than POST: HTML for the GET of a browser, otherwise 405.
 
     A browser is a client whose `Accept` header names HTML (RFC 9110 §12.5.1); programs send
     `*/*`, `application/json` or nothing. The paths of tenants have no page.
