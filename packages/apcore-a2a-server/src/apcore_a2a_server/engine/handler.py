@@ -110,7 +110,8 @@ class Handler:
         if self.tenants is not None and caller.tenant is None:
             tenant = await self.tenants.find(name, caller.identity)
         if tenant is None:
-            raise invalid("params.tenant", "must be a tenant of this agent, and match the path")
+            reason = "must be a tenant of this agent, and that of the path if the path has one"
+            raise invalid("params.tenant", reason)
         return replace(caller, tenant=tenant)
 
     def admit(self, request: Request, *, streaming: bool) -> Awaitable[Ticket]:
