@@ -1,4 +1,4 @@
-"""Adapters between apcore modules and A2A types: pure functions, no I/O, no event loop."""
+"""Adapters between apcore modules and A2A types, without I/O or an event loop."""
 
 from typing import TYPE_CHECKING, Any
 

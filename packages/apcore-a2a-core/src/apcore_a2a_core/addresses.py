@@ -1,6 +1,7 @@
 """Classification of IP addresses, and lists of hosts (NFR-SEC-004).
 
-Webhooks and remote agents name hosts to connect to. Neither may lead into internal networks.
+Webhooks and remote agents name hosts to connect to. Neither may lead into internal networks, unless
+a setting allows the host.
 """
 
 from collections.abc import Iterable
@@ -55,7 +56,7 @@ METADATA_ADDRESSES = frozenset(
 """Metadata services of clouds, which hand out credentials to any caller on the machine, and other
 services at fixed addresses, such as DNS and time."""
 IPV4_EMBEDDING_NETWORKS = tuple(map(IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
-"""Networks whose addresses end with an IPv4 address (RFC 4291 §2.5.5, RFC 6052)."""
+"""Networks whose addresses may end with an IPv4 address (RFC 4291 §2.5.5, RFC 6052, RFC 8215)."""
 NAT64_LOCAL_USE = IPv6Network("64:ff9b:1::/48")
 """The NAT64 prefix that networks may use locally (RFC 8215)."""
 CACHE_SIZE = 1000
@@ -85,7 +86,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_forbidden(address: Address) -> bool:
-    """Return whether no setting may allow *address*: cloud metadata, unspecified or multicast."""
+    """Return whether no setting can allow *address*: cloud metadata, unspecified or multicast."""
     unscoped = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
     aliases = {unscoped, *embedded_ipv4(unscoped)}
     is_no_host = any(alias.is_unspecified or alias.is_multicast for alias in aliases)
@@ -131,7 +132,7 @@ def _is_isatap(address: IPv6Address) -> bool:
 
 @lru_cache(CACHE_SIZE)
 def literal_address(host: str) -> Address | None:
-    """Return the address that *host* spells out, if it does; scope ids are not supported."""
+    """Return the address that *host* is written as; None if it is a name or has a scope id."""
     try:
         return None if "%" in host else ip_address(host)
     except ValueError:
@@ -170,11 +171,14 @@ class HostList:
         self._networks = [ip_network(network) for network in networks]
 
     def has_name(self, host: str) -> bool:
-        """Return whether *host*, a name in lower case, is in the list."""
+        """Return whether the list has *host*, a name in lower case, or a wildcard for it.
+
+        The wildcard `*` does not count; see `has_any`.
+        """
         labels = host.rstrip(".").split(".")
         wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
         return not self._names.isdisjoint({host.rstrip("."), *wildcards})
 
     def has_address(self, address: Address) -> bool:
-        """Return whether an address, or its network, is in the list."""
+        """Return whether the list has *address* or a network that contains it."""
         return any(address in network for network in self._networks)

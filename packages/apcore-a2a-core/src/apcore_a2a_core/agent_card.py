@@ -22,13 +22,16 @@ DEFAULT_NAME = "apcore-agent"
 """Name of an agent for which none is given."""
 
 EXTENSION_URI = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
-"""URI of the extension whose params have annotations, schemas and examples of each skill."""
+"""URI of the extension whose params have the details of each skill (see `details_of`)."""
 
 CAPABILITY_FLAGS = {"streaming": False, "pushNotifications": False, "extendedAgentCard": False}
 """Capabilities that the JSON of a card always has, and their defaults."""
 
 INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3"))
-"""Bindings and versions in the order of preference; clients append `/v1` to the URL of the last."""
+"""Bindings and versions in the order of preference.
+
+Clients of HTTP+JSON 0.3 append `/v1` to the URL.
+"""
 
 Entry = tuple[a2a.AgentSkill, Value]
 """A skill, and its details for the extension."""
@@ -37,8 +40,8 @@ Entry = tuple[a2a.AgentSkill, Value]
 class AgentCardBuilder:
     """A builder of Agent Cards from a registry (FR-AGC-001, FR-AGC-002).
 
-    The entry of a module is cached until the registry returns another descriptor object for it, so
-    that cards for different callers share it.
+    The entry of a module is cached until the registry returns another descriptor object for the
+    module; cards for different callers share the entries.
     """
 
     def __init__(self, skill_mapper: SkillMapper) -> None:
@@ -59,9 +62,10 @@ class AgentCardBuilder:
         visible: Callable[[str], bool] | None = None,
         tenant: str = "",
     ) -> a2a.AgentCard:
-        """Return a card with all modules that have a description.
+        """Return a card with the visible modules that have a description.
 
-        For a tenant, *visible* leaves one skill, whose name and description the card then has.
+        For a tenant, *visible* must select one skill; the card has the name and description of that
+        skill.
 
         Args:
             registry: The modules.
@@ -83,11 +87,11 @@ class AgentCardBuilder:
         visible_ids = filter(visible, module_ids)
         entries = [entry for name in visible_ids if (entry := self._entry(registry, name))]
         fields = {skill.id: details for skill, details in entries}
-        number_of_skills = "1 skill" if len(entries) == 1 else f"{len(entries)} skills"
+        skills_text = "1 skill" if len(entries) == 1 else f"{len(entries)} skills"
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
         card = a2a.AgentCard(
             name=name or DEFAULT_NAME,
-            description=description.strip() or f"apcore agent with {number_of_skills}",
+            description=description.strip() or f"apcore agent with {skills_text}",
             version=version or "0.0.0",
             capabilities=capabilities,
             default_input_modes=[TEXT, JSON],
@@ -127,7 +131,7 @@ class AgentCardBuilder:
         cached, entry = self._entries.get(module_id, (None, None))
         try:
             descriptor = registry.get_definition(module_id)
-        except Exception:  # one broken schema must not keep the others off the card
+        except Exception:  # one broken module must not keep the others off the card
             descriptor = None
             if cached is not None or module_id not in self._entries:
                 event = {"event": "module_skipped"}
@@ -156,6 +160,7 @@ def details_of(descriptor: Any) -> Value:
     for key, read in readers.items():
         try:
             if member := read():
+                # in the params of the extension, the member is three levels deeper
                 details[key] = ParseDict(to_json(member, max_depth=MAX_DEPTH - 3), Value())
         except (AttributeError, RecursionError, ValueError) as error:
             logger.debug("No %s of %s on the card: %s", key, descriptor.module_id, error)

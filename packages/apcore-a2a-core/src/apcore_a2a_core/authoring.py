@@ -23,7 +23,7 @@ class InputRequiredError(Exception):
     """A module needs more input: its task pauses until the next message.
 
     A module need not import it: any `apcore.ModuleError` with the code ``INPUT_REQUIRED`` and
-    these details does the same. Its arguments are those of `Services.ask`.
+    these details does the same. The arguments of this class are those of `Services.ask`.
 
     Attributes:
         code: Always ``INPUT_REQUIRED``.
@@ -138,7 +138,7 @@ REPORTS = (Progress, Usage)
 def add_usage(earlier: object, reported: object) -> object:
     """Return *reported* usage with the tokens of *earlier* usage added.
 
-    Both are a `Usage`, or whatever a module has put into the metadata instead.
+    Each is a `Usage`, or whatever a module has put into the metadata instead.
 
     >>> add_usage({"inputTokens": 5}, Usage(input_tokens=900, output_tokens=40))
     {'inputTokens': 905, 'outputTokens': 40}
@@ -164,7 +164,8 @@ class File:
         data: Its bytes; None if it has a `url`.
         url: Where clients find it; None if it has `data`.
         name: Its name.
-        media_type: Its media type; by default, guessed from its first bytes, or else its name.
+        media_type: Its media type; by default, guessed from its first bytes, or else from its name
+            or URL.
 
     Raises:
         ValueError: It has both data and a URL, or neither.
@@ -209,7 +210,7 @@ class Services(Protocol):
 
     @property
     def principal(self) -> str:
-        """The authenticated caller, in a form that no other caller has; empty if anonymous.
+        """A unique id of the authenticated caller; empty if anonymous.
 
         Unlike `context.identity.id`, it differs between callers with the same id who were
         identified by different authenticators. Use it as the key of data that a module keeps for
@@ -227,17 +228,17 @@ class Services(Protocol):
 
     @property
     def parts(self) -> Sequence[Any]:
-        """The parts of the message except the one that became the input, as JSON of A2A 1.0."""
+        """The parts of the message except those that became the input, as JSON of A2A 1.0."""
         ...
 
     @property
     def request_metadata(self) -> Mapping[str, Any]:
-        """The metadata of the request, overridden by the metadata of its message; read only."""
+        """The metadata of the request, overridden by the metadata of its message; read-only."""
         ...
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata for the task, for the module to fill: JSON of up to 64 KiB, and a `Usage`."""
+        """Metadata for the task, filled by the module: JSON of up to 64 KiB; see also `Usage`."""
         ...
 
     @property
@@ -323,8 +324,8 @@ class Services(Protocol):
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
         """Report the work so far to readers of the task's stream.
 
-        An asynchronous module awaits it. In a synchronous module, which runs in a thread, the
-        event is written when the method returns.
+        An asynchronous module awaits the result. In a synchronous module, which runs in a thread,
+        the event has been written when the method returns.
 
         Args:
             text: The message, of up to 10,000 characters; the rest is cut off.

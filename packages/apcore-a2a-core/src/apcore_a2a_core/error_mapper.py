@@ -16,7 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorTemplate(NamedTuple):
-    """The JSON-RPC code and message for an error, and its reason in A2A 1.0 (apcore's code)."""
+    """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
+
+    The reason of an error of apcore is its code.
+    """
 
     code: int
     message: str
@@ -67,7 +70,7 @@ PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
 REVEALING = re.compile(
     r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed"
 )
-"""Start of a validation message that contains the rejected value, or a module's own text."""
+"""Start of a validation message that contains the rejected value or a module's own text."""
 
 
 def error_details(error: Mapping[str, Any]) -> list[Json]:
@@ -141,7 +144,9 @@ class ErrorMapper:
         """Return *message* without traceback lines and file paths, at most 500 characters."""
         return clean(PATH.sub("", TRACEBACK.sub("", message[:10_000])).strip(), 500)
 
-    def _build_validation_data(self, error: BaseException, inputs: Schema, schema: Schema) -> Json:
+    def _build_validation_data(
+        self, error: BaseException, inputs: Mapping[str, Any], schema: Schema
+    ) -> Json:
         """Return `{"errors": [{"field", "code", "message"}]}` from either of apcore's formats."""
         properties = properties_of(schema)
         missing = (name for name in schema.get("required", ()) if name not in inputs)
@@ -173,8 +178,9 @@ def protocol_error(error: A2AError) -> Json:
 def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     """Return whether *error* is due to the caller's message, and not to the skill itself.
 
-    apcore uses one class for both. The error is the skill's if it names another module, has a call
-    chain of several modules, or comes from validation of the output or from a malformed chunk.
+    apcore uses the same classes for both. The error is the skill's if it names another module, has
+    a call chain of several modules, or comes from validation of the output or from a malformed
+    chunk.
     """
     details = object_of(error, "details")
     is_nested = is_array(chain := details.get("call_chain")) and len(chain) > 1

@@ -1,6 +1,6 @@
 """Errors of conversion and authentication.
 
-ValueError              the messages of these errors are safe to show to a caller
+ValueError              the messages of these subclasses are safe to show to a caller
 ├── PartError           message parts are not valid input for a skill
 │   └── MediaTypeError  they have a media type that the skill does not take
 └── OutputError         the output of a module cannot be sent
@@ -63,7 +63,7 @@ class TokenRefusedError(Exception):
     """
 
     def __init__(self, reason: RefusalReason) -> None:
-        self.reason = RefusalReason(reason)  # a ValueError for any other text, which may be secret
+        self.reason = RefusalReason(reason)  # refuses any other text, which may be secret
         super().__init__(f"Token refused: {self.reason}")
 
 

@@ -16,8 +16,8 @@ def file_members(schema: Schema) -> dict[str, str]:
     """Return the properties that are files in base64, and their media types.
 
     These have a `format` for files, a `contentEncoding`, or a `contentMediaType` other than JSON
-    (JSON Schema 2020-12 §8). Without the last, the media type is `application/octet-stream`: any
-    file fits.
+    (JSON Schema 2020-12 §8). Without a `contentMediaType`, the media type is
+    `application/octet-stream`: any file fits.
 
     >>> file_members({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
     {'photo': 'image/*'}
@@ -30,7 +30,7 @@ def _file_type(schema: object) -> str:
     """Return the media type of a property that is a file; empty for others."""
     if not is_object(schema):
         return ""
-    branches = schema.get("anyOf")  # an optional property has them
+    branches = schema.get("anyOf")  # an optional property has branches: its own type, and null
     if is_array(branches):
         media_types = [_file_type(branch) for branch in branches]
         return next(filter(None, media_types), "")

@@ -38,7 +38,7 @@ FILE_TYPES = (bytes, bytearray, File)
 MAX_LINE = 80
 """Maximum length of JSON that is shown on one line, in characters."""
 CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
-"""Attributes of a part that describe its content."""
+"""Attributes of a part that hold or describe its content."""
 
 
 class PartConverter:
@@ -59,8 +59,8 @@ class PartConverter:
         """Return the first part that the module accepts, as its input, and the other parts.
 
         Texts at the beginning are joined by line feeds. Files fill the file members of the schema.
-        A module without inputs accepts any text, which is then one of the other parts; one that
-        takes text and reads files also accepts a message of files only. Defined by FR-MSG-003.
+        A module without inputs accepts any text, which is then one of the other parts. A module
+        that takes text and reads files also accepts a message of files only. Defined by FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -253,6 +253,7 @@ def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) ->
     """Return the name and media type of a file.
 
     A missing type is guessed from the first bytes of the content, or else from the name.
+    The content is base64 if *keys* has `bytes`, else a URL.
     """
     name = str(file.get("filename") or file.get("name", ""))
     first_bytes = b""
@@ -283,7 +284,7 @@ def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
 
 def media_type_of(part: Mapping[str, Any]) -> str:
     """Return the media type of a part or of its file, in any spelling; empty without one."""
-    # the spellings of 1.0, 0.3, and ProtoJSON
+    # the names in 1.0, in 0.3, and in the `.proto` file
     return str(part.get("mediaType") or part.get("mimeType") or part.get("media_type") or "")
 
 
@@ -304,7 +305,8 @@ def unwrap(output: object, descriptor: object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
     A schema that apcore generated from a function promises clients the object, so only text
-    and files are unwrapped. With other schemas, values are unwrapped unless the root is an object.
+    and files are unwrapped. With other schemas, values are unwrapped unless the root of the schema
+    is an object.
     """
     if not is_object(output) or list(output) != ["result"]:
         return output
@@ -376,7 +378,7 @@ def with_texts(parts: Sequence[Part], *, only: bool = False, end: str = "") -> l
         parts: The parts of an output.
         only: Whether the text replaces the data. Otherwise it follows the data, unless there is
             text already.
-        end: Text after each JSON, such as a line break between the chunks of a stream.
+        end: Text after each JSON value, such as a line break between the chunks of a stream.
 
     >>> with_texts([Part(data={"n": 1})], only=True)[0].text
     '{"n": 1}'

@@ -100,8 +100,8 @@ class Companion(Protocol):
     ended. A companion that is not ready does not keep the agent from running.
 
     It may also have a method `routes()` that returns ASGI applications by their paths. They are
-    served without authentication, so they must check requests themselves. A method `public_keys()`
-    returns JSON Web Keys, which are published with those that sign the cards.
+    served without authentication, so they must check requests themselves. An optional method
+    `public_keys()` returns JSON Web Keys, which are published with those that sign the cards.
 
     >>> class Clock:
     ...     name = "clock"
@@ -131,7 +131,7 @@ class Companion(Protocol):
         ...
 
     def is_ready(self) -> bool:
-        """Return whether it works; if not, the health check and the metrics report it."""
+        """Return whether the companion works; if not, the health check and the metrics say so."""
         ...
 
     def figures(self) -> Mapping[str, float]:
@@ -200,7 +200,7 @@ class Executor(Protocol):
     def validate(
         self, module_id: str, inputs: Any = None, context: Any = None
     ) -> Validation | None:
-        """Check the call without making it; None if nothing would refuse it."""
+        """Check a call without making it; return None if nothing would refuse the call."""
         ...
 
 

@@ -23,7 +23,7 @@ from .values import is_large, read_json, size_of, text_size
 
 Version: TypeAlias = Literal["1.0", "0.3"]
 Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
-"""Content of a task event: the task itself, a change of its state, or of an artifact."""
+"""Content of a task event: the task itself, a change of its state, or a change of an artifact."""
 
 
 class TaskRecord(Struct):
@@ -102,9 +102,9 @@ MAX_BYTES = 1024 * 1024
 """Size limit for the history of a task or conversation, in bytes; its last message is exempt."""
 
 
-def trim(task: Task, messages: int) -> None:
-    """Drop the oldest messages, so that at most *messages* remain and they fit in MAX_BYTES."""
-    latest = task.history[-messages:]
+def trim(task: Task, max_messages: int) -> None:
+    """Drop the oldest messages, so that at most *max_messages* remain and they fit in MAX_BYTES."""
+    latest = task.history[-max_messages:]
     if len(latest) > 1:
         del latest[: surplus([size_of(message) for message in latest])]
     task.history = latest
@@ -124,9 +124,9 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 LARGE_MESSAGE = 4096
-"""Size in bytes from which a message is stored only once, with a gap in its task's history.
+"""Size in bytes from which stores keep a message only once for its task and its conversation.
 
-Smaller ones are cheaper to store twice than to look up.
+The history of the task then has a gap. Smaller messages are cheaper to store twice than to look up.
 """
 
 GAP = Message()
@@ -162,6 +162,7 @@ def about_size(task: Task) -> int:
 
 
 def _about_size(contents: list[Any]) -> int:
+    """Return the exact size of many values, or the number of characters in a few long ones."""
     return size_of(contents) if is_large(contents) else text_size(contents)
 
 
@@ -211,9 +212,9 @@ def fill(task: Task, messages: Sequence[Message | bytes], start: int) -> None:
     task.history = history
 
 
-def shortened(task: Task, messages: int | None, *, artifacts: bool = True) -> Task:
-    """Return the task with its latest *messages* (None: all), and optionally without artifacts."""
-    surplus_count = 0 if messages is None else max(len(task.history) - messages, 0)
+def shortened(task: Task, max_messages: int | None, *, artifacts: bool = True) -> Task:
+    """Return a task with its latest *max_messages* (None: all), optionally without artifacts."""
+    surplus_count = 0 if max_messages is None else max(len(task.history) - max_messages, 0)
     if not surplus_count and artifacts:
         return task
     return replace(

@@ -194,7 +194,7 @@ def keys_of_pointer(pointer: str) -> list[str]:
 
 
 def types_of(schema: object) -> set[str]:
-    """Return the types that *schema* allows, except null."""
+    """Return the types that *schema* declares, except null."""
     root = object_at(schema) or {}
     if branches := root.get("anyOf"):
         return {kind for branch in branches for kind in types_of(branch)}
@@ -211,7 +211,8 @@ def allows_property(name: str, schema: Schema) -> bool:
     """Return whether inputs for *schema* may have the property *name*, declared or not.
 
     apcore passes inputs to a decorated function as keyword arguments, but the schema that it
-    generates for a function without `**kwargs` does not exclude other properties.
+    generates for a function without `**kwargs` does not exclude other properties. Such a
+    schema counts as excluding them.
 
     >>> allows_property("n", {}), allows_property("n", {"additionalProperties": False})
     (True, False)

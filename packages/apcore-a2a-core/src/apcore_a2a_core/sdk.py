@@ -23,7 +23,7 @@ MAX_MESSAGE_DEPTH = 200
 
 
 def to_sdk(value: Data) -> Any:
-    """Return *value* as a message of the SDK; its numbers become doubles, as in protobuf's JSON.
+    """Return *value* as a message of the SDK; numbers in its data and metadata become doubles.
 
     >>> to_sdk(data.Part(text="hello")).text
     'hello'

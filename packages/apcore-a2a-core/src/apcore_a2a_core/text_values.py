@@ -34,7 +34,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
     """Return the value of *schema* that *text* stands for.
 
     Whole numbers, numbers, yes or no, dates and times are converted, members of an enumeration
-    are found in any case, and arrays and objects are parsed as JSON.
+    are found ignoring case, and arrays and objects are parsed as JSON.
 
     Args:
         text: The text.
@@ -60,7 +60,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
 
 
 def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any:
-    """Return the choice that *text* names, in any case.
+    """Return the choice that *text* names, ignoring case.
 
     Args:
         text: The text.

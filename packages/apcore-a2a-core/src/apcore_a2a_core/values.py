@@ -33,7 +33,7 @@ MAX_VALUES = 100_000
 
 MAX_DIGIT_COST = 2 * 10**8
 """Maximum sum of the squared digit counts of all integers in a large JSON text: the time to read or
-write an integer grows with the square of its digits, and is 0.1 ms for 4,300."""
+write an integer grows with the square of its digit count, and is 0.1 ms for 4,300 digits."""
 
 LONG_TEXT = 64 * 1024
 """Length in characters up to which a text is short. Integers in a short JSON text are not counted,
@@ -140,7 +140,7 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
 
 
 def _is_small(text: str | bytes, max_values: int) -> bool:
-    """Return whether JSON is short and flat, and can't have many values."""
+    """Return whether JSON is too short, and has too few brackets, to exceed a limit."""
     if isinstance(text, bytes):
         brackets = text.count(b"[") + text.count(b"{")
     else:
@@ -172,7 +172,7 @@ def is_large(value: object, limit: int = LARGE) -> bool:
 def dump_json(value: Any) -> bytes:
     """Return *value*, which may hold our plain data, as compact JSON in UTF-8.
 
-    Numbers that are not finite become null: outputs are checked before, see `to_json`.
+    Numbers that are not finite become null: outputs are checked beforehand, see `to_json`.
 
     >>> dump_json({"n": [1, None]})
     b'{"n":[1,null]}'
@@ -300,8 +300,8 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
     seconds.
 
     Raises:
-        OutputError: There is another type, a number that is not finite or too long, text with
-            lone surrogates, or the nesting is too deep (or cyclic).
+        OutputError: A value has another type, is a number that is not finite or too long, is text
+            with lone surrogates, or is nested too deeply (or cyclic).
 
     >>> to_json({"at": date(2026, 1, 31), "n": 3.0})
     {'at': '2026-01-31', 'n': 3}
@@ -311,7 +311,7 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
         return _convert(obj, path, max_depth)
     except OutputError:
         raise
-    except ValueError as error:  # from pydantic or the encoding: its text has the rejected value
+    except ValueError as error:  # its text may have the rejected value, so hide it
         raise OutputError("a value that JSON cannot represent", path) from error
 
 

@@ -49,7 +49,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "SubscribeToTaskRequest": {"taskId": "id"},
     "SendMessageConfiguration": {"pushNotificationConfig": "taskPushNotificationConfig"},
 }
-"""Members of A2A 0.3 and of the SRS, and their names in A2A 1.0, by type of message."""
+"""Members of A2A 0.3 and of the SRS, and their names in A2A 1.0, by type."""
 
 CONVERTED_MEMBERS: dict[str, tuple[str, ...]] = {
     "SendMessageRequest": ("contextId", "taskId"),
@@ -57,7 +57,7 @@ CONVERTED_MEMBERS: dict[str, tuple[str, ...]] = {
     "GetTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
     "DeleteTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
 }
-"""Further members of A2A 0.3 and of the SRS, which `_UPGRADES` converts, by type of message."""
+"""Members of two or more words that `_UPGRADES` converts, by type: snake case is accepted too."""
 
 TASK_ID: dict[str, dict[Version, str]] = {"task_id": {"1.0": "taskId", "0.3": "id"}}
 CONFIG_ID: dict[str, dict[Version, str]] = {**TASK_ID, "id": {"1.0": "id"}}
@@ -71,7 +71,7 @@ REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
     "DeleteTaskPushNotificationConfigRequest": CONFIG_ID,
     "ListTaskPushNotificationConfigsRequest": TASK_ID,
 }
-"""Members that a request must have, as text that is not empty, and their names in each version."""
+"""Attributes that a request must have, and their JSON names by version, by type of request."""
 
 MAX_ITEMS = 1000
 """Maximum number of items in an array of a message, such as its parts."""
@@ -82,7 +82,7 @@ CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")
 
 
 class BodySizeError(A2AError):
-    """Refusal of a request whose JSON would block other requests while it is parsed."""
+    """Refusal of a request whose body would block other requests while it is parsed."""
 
     code = -32600
     status = 413
@@ -184,7 +184,7 @@ def _with_path(step: str, error: ValueError) -> _Problem:
     if isinstance(error, _Problem):
         error.path = f"{step}{error.path}"
         return error
-    # messages of this package are safe to show; those of `narrow` begin with "Input"
+    # error messages of this package are safe to show; those of `narrow` begin with "Input"
     return _Problem(str(error).removeprefix("Input "), step)
 
 
@@ -227,7 +227,7 @@ def _with_json_names(spellings: dict[str, str], value: Json) -> Json:
 
 
 def _members_of(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str, str]]:
-    """Return the attribute and the reader of each member in JSON, and other spellings of names."""
+    """Return attributes and readers by JSON name, and JSON names by their form in snake case."""
     readers = {
         field.encode_name: (field.name, _member_reader(field.type)) for field in fields(kind)
     }
@@ -298,7 +298,7 @@ _read_text = _instance_of(str, "must be a string")
 
 
 def _read_whole_number(value: Any) -> int:
-    """Return a whole number that is not negative; clients of the SDK write it as a float."""
+    """Return a whole number that is not negative; ProtoJSON allows a float, such as 2.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
@@ -377,7 +377,7 @@ def _without_wrapper(value: Json, metadata: Json) -> Json:
     return {**value, "data": data.get("value"), "metadata": other_metadata or None}
 
 
-def _upgrade_configuration(value: Json) -> Json:
+def _upgrade_send_configuration(value: Json) -> Json:
     """Convert the `blocking` of 0.3 to `returnImmediately`."""
     blocking = value.get("blocking")
     if blocking is None:
@@ -396,7 +396,7 @@ def _upgrade_send(value: Json) -> Json:
     return {**value, "message": {**ids, **message}} if ids else value
 
 
-def _upgrade_config(value: Json) -> Json:
+def _upgrade_push_config(value: Json) -> Json:
     """Unwrap the `pushNotificationConfig` object of 0.3, if there is one."""
     nested = value.get("pushNotificationConfig")
     return {**value, **nested, "taskId": value.get("taskId")} if is_object(nested) else value
@@ -412,7 +412,7 @@ def _upgrade_authentication(value: Json) -> Json:
     return {"scheme": schemes, **value}
 
 
-def _upgrade_config_ids(value: Json) -> Json:
+def _upgrade_push_config_ids(value: Json) -> Json:
     """Return a request for a push config with the ids of 1.0: in 0.3, `id` is the task's."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
@@ -420,12 +420,12 @@ def _upgrade_config_ids(value: Json) -> Json:
 
 _UPGRADES: dict[type[Data], Callable[[Json], Json]] = {
     AuthenticationInfo: _upgrade_authentication,
-    DeleteTaskPushNotificationConfigRequest: _upgrade_config_ids,
-    GetTaskPushNotificationConfigRequest: _upgrade_config_ids,
-    ListTaskPushNotificationConfigsRequest: _upgrade_config_ids,
+    DeleteTaskPushNotificationConfigRequest: _upgrade_push_config_ids,
+    GetTaskPushNotificationConfigRequest: _upgrade_push_config_ids,
+    ListTaskPushNotificationConfigsRequest: _upgrade_push_config_ids,
     Part: _upgrade_part,
-    TaskPushNotificationConfig: _upgrade_config,
-    SendMessageConfiguration: _upgrade_configuration,
+    TaskPushNotificationConfig: _upgrade_push_config,
+    SendMessageConfiguration: _upgrade_send_configuration,
     SendMessageRequest: _upgrade_send,
 }
 """Functions that convert objects of A2A 0.3 and of the SRS to the members of A2A 1.0, by type."""

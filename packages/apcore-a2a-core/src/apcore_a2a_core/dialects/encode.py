@@ -51,7 +51,7 @@ class V1:
         *,
         until: frozenset[TaskState] = SETTLED,
     ) -> Document:
-        """Return the result of one event of a stream (§3.2.3).
+        """Return the result that carries one event of a stream (§3.2.3).
 
         Args:
             payload: The event.
@@ -66,12 +66,12 @@ class V1:
         return {"task": self.task(payload, history_length)}
 
     def error(self, error: Json) -> Json:
-        """Return a JSON-RPC error object (§9.5), whose details are a list of typed objects."""
+        """Return a JSON-RPC error object (§9.5), whose `data` is a list of typed objects."""
         return {**error, "data": error_details(error)}
 
 
 class V03(V1):
-    """The dialect of A2A 0.3: types are named by `kind`, states and roles are in lower case."""
+    """The dialect of A2A 0.3: types are named by `kind`, and states and roles are in lower case."""
 
     version = "0.3"
 
@@ -91,7 +91,7 @@ class V03(V1):
         *,
         until: frozenset[TaskState] = SETTLED,
     ) -> Document:
-        """Return the result of one event of a stream: the payload itself."""
+        """Return the result that carries one event of a stream: the payload itself."""
         if isinstance(payload, TaskArtifactUpdateEvent):
             return self.message(payload)
         if isinstance(payload, TaskStatusUpdateEvent):

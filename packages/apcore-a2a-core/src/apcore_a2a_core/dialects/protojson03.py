@@ -1,4 +1,4 @@
-"""HTTP+JSON of A2A 0.3: the JSON of its protocol buffers, with member names of its own.
+"""HTTP+JSON of A2A 0.3: the JSON of its protocol buffers, with other member names than JSON-RPC.
 
 The SDKs of 0.3 write and read ProtoJSON in this binding, while the specification (0.3 §3.2.3) has
 the same objects as in JSON-RPC. Requests are accepted in both forms; results are ProtoJSON, since
@@ -26,7 +26,7 @@ FILE_NAMES = {
     "mime_type": "mimeType",
 }
 """Members of a file in ProtoJSON, and their names in JSON-RPC."""
-WEBHOOK_NAMES = {
+PUSH_CONFIG_NAMES = {
     "pushNotification": "pushNotificationConfig",
     "push_notification": "pushNotificationConfig",
 }
@@ -40,7 +40,8 @@ ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.ite
 def read_send(body: Json) -> Json:
     """Return *body*, in the JSON of JSON-RPC or in ProtoJSON, as the params of `message/send`.
 
-    ProtoJSON omits a false `blocking`, so a send whose configuration lacks it does not wait.
+    ProtoJSON omits a false `blocking`. A send in ProtoJSON therefore does not wait if it has a
+    configuration without `blocking`.
 
     Raises:
         InvalidParamsError: A member is given in two spellings.
@@ -63,7 +64,7 @@ def read_send(body: Json) -> Json:
         parts = [*map(_read_part, parts)] if is_array(parts) else parts
         body = {**body, "message": {**message, "parts": parts, "kind": "message"}}
     if is_object(configuration):
-        configuration = _renamed(configuration, WEBHOOK_NAMES, "params.configuration")
+        configuration = _renamed(configuration, PUSH_CONFIG_NAMES, "params.configuration")
         defaults = {"blocking": False} if is_protojson else {}
         body = {**body, "configuration": {**defaults, **configuration}}
     return body
@@ -91,7 +92,7 @@ def write_push_config(document: Json) -> Json:
 
 
 def _renamed(value: Json, names: dict[str, str], path: str) -> Json:
-    """Return an object with other names for members.
+    """Return *value* with its members renamed by *names*.
 
     Raises:
         InvalidParamsError: A member is given under two names.
@@ -137,7 +138,7 @@ class V03ProtoJson(V1):
         *,
         until: frozenset[TaskState] = SETTLED,
     ) -> Document:
-        """Return one event of a stream; a status has `final`, which is true for the last one."""
+        """Return one event of a stream; a status has `final`, which is true if the stream ends."""
         if isinstance(payload, TaskStatusUpdateEvent):
             is_final = payload.status.state in until
             return {"statusUpdate": {**self.message(payload), "final": is_final}}
@@ -163,6 +164,7 @@ def _adapt(document: Json) -> None:
 
 
 def _member(document: Json, name: str) -> list[Json]:
+    """Return a list of the member; empty if it is missing."""
     return [document[name]] if name in document else []
 
 
