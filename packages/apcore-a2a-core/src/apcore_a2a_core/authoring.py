@@ -270,9 +270,9 @@ class Services(Protocol):
         """Pause the task until the client answers; the module is then called again.
 
         That call gets the inputs of this one, updated with those of the answer. An answer in text
-        becomes the input *field*, converted by its schema; without a field, it becomes the one
-        required input that is missing, or `answer`. If the text does not fit, the question is asked
-        again.
+        becomes the input *field*, converted by its schema. Without a field, the text becomes the
+        one scalar input of *schema*; without both, it becomes the one required input that is
+        missing, or `answer`. If the text does not fit, the question is asked again.
 
         Args:
             question: The question for the client.
@@ -280,7 +280,7 @@ class Services(Protocol):
             field: The input that the answer becomes.
             choices: The values that the answer may have, such as texts or numbers.
             schema: JSON Schema or pydantic model of the input *field*; without a field, of an
-                object of inputs.
+                object of inputs or of `answer`.
             state: JSON for the next run, as `services.state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
                 that understand them; for example a file, or data with metadata.
