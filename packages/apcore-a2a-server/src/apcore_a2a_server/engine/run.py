@@ -42,8 +42,9 @@ from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 from apcore_a2a_server.trace_context import SpanLog
 
-from .call import Call, Verdict, pack
+from .call import Call, pack
 from .change import NewParts, NewProgress, NewState, Restart, Update, change, create
+from .clients import Verdict
 from .messages import agent_message, now
 from .pauses import Pause, input_required, question_parts
 from .process import Done
@@ -441,10 +442,7 @@ class Run:
             raise StaleTaskError from None
 
     def _give_up_task(self) -> None:
-        """Stop renewing the lease of the A2A task, since the store is unavailable.
-
-        If the task is still working when the lease expires, a replica claims it.
-        """
+        """Let another replica claim the A2A task, since a change of it may not have been saved."""
         task_id, extra = self.call.message.task_id, {"event": "task_not_saved"}
         logger.error("Task %s: given up, since the store is unavailable", task_id, extra=extra)
         self._setup.tasks.forget(task_id)
