@@ -80,6 +80,7 @@ def test_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -> 
         ("xl", {"enum": ["S", "M"]}, "must be one of: S, M"),
         ("a, b", {"type": "array"}, "must be a JSON array"),
         ("x", {"anyOf": [INTEGER, BOOLEAN, NULL]}, "must be a whole number or yes or no"),
+        ("x", NULL, "can't be given as text"),
     ],
 )
 def test_the_reason_for_a_refusal_says_which_text_is_valid(

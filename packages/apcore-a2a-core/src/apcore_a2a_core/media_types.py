@@ -50,12 +50,18 @@ def type_of_file(name: str, first_bytes: bytes | bytearray = b"") -> str:
 def is_accepted(media_type: str, accepted: Sequence[str]) -> bool:
     """Return whether one of the *accepted* types, which may have wildcards, matches *media_type*.
 
-    >>> is_accepted("text/plain", ["text/*;q=0.5"]), is_accepted("text/plain", ["image/png"])
-    (True, False)
+    Parameters and case do not count (RFC 9110 §8.3.1).
+
+    >>> is_accepted("Text/Plain; charset=utf-8", ["text/*;q=0.5"])
+    True
+    >>> is_accepted("text/plain", ["image/png"])
+    False
     """
-    for pattern in accepted:
-        essence = pattern.split(";")[0].strip().lower()
-        essence = SHORT_NAMES.get(essence, essence)
-        if essence in ("*", "*/*", media_type, f"{media_type.split('/')[0]}/*"):
-            return True
-    return False
+    given = _essence(media_type)
+    matching = ("*", "*/*", given, f"{given.split('/')[0]}/*")
+    essences = map(_essence, accepted)
+    return any(SHORT_NAMES.get(essence, essence) in matching for essence in essences)
+
+
+def _essence(media_type: str) -> str:
+    return media_type.split(";")[0].strip().lower()

@@ -56,6 +56,8 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
             return _convert(text, alternative)
         except PartError as error:
             reasons.append(str(error))
+    if not reasons:  # for a schema that accepts only null
+        raise PartError("can't be given as text")
     raise PartError(" or ".join(dict.fromkeys(reasons)).replace(" or must be ", " or "))
 
 
