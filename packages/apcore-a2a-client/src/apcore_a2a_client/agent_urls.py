@@ -27,8 +27,8 @@ def is_agent_url(url: httpx.URL) -> bool:
 def origin(url: httpx.URL) -> Origin:
     """Return the origin of *url*, to which credentials belong (RFC 6454).
 
-    The names in `LOOPBACK_HOSTS` count as one host, since agents that listen on all interfaces call
-    themselves localhost.
+    The hosts in `LOOPBACK_HOSTS` count as one, since cards of agents that listen on all interfaces
+    have URLs at localhost.
 
     Example:
         ```python
@@ -77,7 +77,7 @@ def parse_origin(text: str) -> Origin:
 
 
 def path_of(url: httpx.URL) -> bytes:
-    """Return the path of *url*, without a trailing slash."""
+    """Return the path of *url*, without trailing slashes."""
     return url.raw_path.partition(b"?")[0].rstrip(b"/")
 
 

@@ -24,8 +24,15 @@ Credentials: TypeAlias = str | TokenSource | httpx.Auth
 """`"Bearer …"`, a function that returns a token, an `APIKey`, or any `httpx.Auth`."""
 
 
-RESERVED_HEADERS = ("", "a2a-version", "connection", "content-length", "host", "transfer-encoding")
-"""Names of headers that may not hold an API key: empty, or with a meaning of their own."""
+REFUSED_KEY_HEADERS = (
+    "",
+    "a2a-version",
+    "connection",
+    "content-length",
+    "host",
+    "transfer-encoding",
+)
+"""Names of headers in which no API key is sent: the empty name, and headers of HTTP or A2A."""
 
 
 class Token(httpx.Auth):
@@ -51,7 +58,7 @@ class Token(httpx.Auth):
 
 
 class APIKey(httpx.Auth):
-    """An API key, sent where the agent's card requires it; by default in `X-API-Key`.
+    """An API key, sent where the agent's card declares one; by default in `X-API-Key`.
 
     Example:
         ```python
@@ -78,7 +85,7 @@ class APIKey(httpx.Auth):
             if scheme.type == "apiKey":
                 self._location, self._name = scheme.location, scheme.name
                 break
-        if self._location == "header" and self._name.lower() in RESERVED_HEADERS:
+        if self._location == "header" and self._name.lower() in REFUSED_KEY_HEADERS:
             raise A2AProtocolError(
                 f"The card declares an API key in the reserved header {self._name!r}"
             )
@@ -111,7 +118,7 @@ DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
 def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
     """Return whether an httpx client adds to requests anything that may be secret.
 
-    Cookies with a domain do not count: httpx sends them only there.
+    Cookies with a domain do not count: httpx sends them only to that domain.
     """
     cookies = [cookie for cookie in http.cookies.jar if not cookie.domain]
     headers = {*http.headers} - DEFAULT_HEADERS

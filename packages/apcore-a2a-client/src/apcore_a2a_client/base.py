@@ -1,4 +1,4 @@
-"""The base class of both clients: their arguments, and the names of their methods."""
+"""The base class of both clients, and a helper that names their methods."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Wire formats of operations: JSON-RPC of A2A 1.0 and 0.3, and HTTP+JSON of 1.0.
 
-All functions take the parameters and return the results of 1.0 (§9.4, §11.3), except that results
-of 0.3 are returned unchanged: the models read both.
+Requests are made from the parameters of 1.0 (§9.4, §11.3). Results are returned unchanged: the
+models read both versions.
 """
 
 from itertools import count
@@ -37,8 +37,8 @@ class Operation(NamedTuple):
     stream: bool = False
 
 
-PUSH = "tasks/pushNotificationConfig"
-CONFIGS = "/tasks/{taskId}/pushNotificationConfigs"
+PUSH_V03 = "tasks/pushNotificationConfig"
+CONFIGS_PATH = "/tasks/{taskId}/pushNotificationConfigs"
 
 SEND = Operation("SendMessage", "message/send", "POST", "/message:send", safe=False)
 STREAM = Operation(
@@ -50,16 +50,23 @@ CANCEL = Operation("CancelTask", "tasks/cancel", "POST", "/tasks/{id}:cancel", s
 SUBSCRIBE = Operation(
     "SubscribeToTask", "tasks/resubscribe", "GET", "/tasks/{id}:subscribe", stream=True
 )
-SET_PUSH = Operation("CreateTaskPushNotificationConfig", f"{PUSH}/set", "POST", CONFIGS, safe=False)
-GET_PUSH = Operation("GetTaskPushNotificationConfig", f"{PUSH}/get", "GET", CONFIGS + "/{id}")
-LIST_PUSH = Operation("ListTaskPushNotificationConfigs", f"{PUSH}/list", "GET", CONFIGS)
+SET_PUSH = Operation(
+    "CreateTaskPushNotificationConfig", f"{PUSH_V03}/set", "POST", CONFIGS_PATH, safe=False
+)
+GET_PUSH = Operation(
+    "GetTaskPushNotificationConfig", f"{PUSH_V03}/get", "GET", CONFIGS_PATH + "/{id}"
+)
+LIST_PUSH = Operation("ListTaskPushNotificationConfigs", f"{PUSH_V03}/list", "GET", CONFIGS_PATH)
 DELETE_PUSH = Operation(
-    "DeleteTaskPushNotificationConfig", f"{PUSH}/delete", "DELETE", CONFIGS + "/{id}", safe=False
+    "DeleteTaskPushNotificationConfig",
+    f"{PUSH_V03}/delete",
+    "DELETE",
+    CONFIGS_PATH + "/{id}",
+    safe=False,
 )
 TASK_WEBHOOKS_PATH = "/apcore/tasks/{taskId}/webhooks"
 WEBHOOKS = Operation("", "", "GET", "/apcore/webhooks")
-"""The first of four operations that A2A does not define, and only agents of this project support:
-they have only a path."""
+"""The first of four operations that A2A does not define; they have no JSON-RPC methods."""
 TASK_WEBHOOKS = Operation("", "", "GET", TASK_WEBHOOKS_PATH)
 TEST_WEBHOOK = Operation("", "", "POST", TASK_WEBHOOKS_PATH + "/{id}/test", safe=False)
 REDELIVER_WEBHOOK = Operation("", "", "POST", TASK_WEBHOOKS_PATH + "/{id}/redeliver", safe=False)

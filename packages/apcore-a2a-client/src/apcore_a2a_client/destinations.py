@@ -2,7 +2,7 @@
 
 An agent must not be able to make its callers send requests to hosts in their internal networks.
 The address of the connection itself is checked, before anything is sent on it: an earlier lookup
-could return another address than the connection uses (DNS rebinding).
+could return a different address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Destination(NamedTuple):
 
 
 MAX_ORIGINS = 100
-"""Maximum number of origins for which a client remembers whether it uses a proxy."""
+"""Maximum number of origins for which a client remembers whether a proxy is used."""
 DestinationCheck: TypeAlias = Callable[[Destination], bool]
-"""Returns whether the client may connect to a host that the agent has chosen."""
+"""A function that returns whether the client may connect to a host that the agent has chosen."""
 
 
 class DestinationGuard:
@@ -81,6 +81,7 @@ class DestinationGuard:
             DestinationRefusedError: Its host is an address that is not allowed.
         """
         target = origin(url)
+        # The first connection to a trusted origin is watched too, to learn whether a proxy is used.
         if target in self._trusted and target in self._is_direct:
             return {}
         if not self.allows(url, source):
@@ -107,7 +108,7 @@ class DestinationGuard:
 
 
 class _ConnectionWatch:
-    """The `trace` extension of a request: httpx calls it at each step of a connection.
+    """A watch of a connection; httpx calls its method, the `trace` extension, at each step.
 
     Args:
         guard: The guard.

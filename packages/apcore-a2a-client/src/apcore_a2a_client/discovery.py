@@ -99,8 +99,8 @@ class Discovery:
         """
         if self.last_card and monotonic() < self._fresh_until and not refresh:
             return self.last_card  # even while another call refreshes it
-        # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
-        # for a lock; the `finally` below runs even if the fetching caller is cancelled.
+        # Concurrent calls share one fetch and its outcome. They poll for it, since there is no step
+        # that waits for a lock; the `finally` below runs even if the fetching caller is cancelled.
         has_waited = False
         while self._is_fetching:
             has_waited = True
@@ -163,7 +163,7 @@ class Discovery:
             The card to use instead, if the function returned the JSON of one.
 
         Raises:
-            CardRefusedError: The function raised an exception.
+            CardRefusedError: The function raised an exception, or returned an invalid card.
         """
         if self.verify_card is None:
             return None
@@ -192,13 +192,13 @@ class Discovery:
         raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
 
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
-        """Return the binding of the first interface in the card that is supported.
+        """Return the binding of the first interface in the card that is supported and allowed.
 
-        If `protocol` is given, JSON-RPC at the base URL is assumed when no interface is supported,
-        and also when there is no usable card, unless `verify_card` is given.
+        If `protocol` is given, JSON-RPC at the base URL is assumed when no interface is supported.
+        It is also assumed when there is no usable card, but only without `verify_card`.
 
-        An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
-        in the card if no other one is known. *headers* belong to the request to send: the card,
+        An API key is placed where the card declares one, and OAuth 2 tokens come from the endpoint
+        in the card if the client has no other. *headers* belong to the request to send: the card,
         which all callers share, is fetched without them.
 
         Raises:
@@ -272,7 +272,7 @@ class Discovery:
         return url if is_agent_url(url) else None
 
     def _may_call(self, url: httpx.URL, headers: Headers) -> bool:
-        """Return whether requests to *url* may include the client's credentials, if it has any.
+        """Return whether *url* is at a trusted origin, or the client has no credentials.
 
         Without this check, anyone who can change the card, or redirect requests for it, could get
         the credentials by putting their own URL there.

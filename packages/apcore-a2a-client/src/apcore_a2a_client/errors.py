@@ -7,7 +7,7 @@ A2AError
 │   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
 ├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
-├── DestinationRefusedError                 the agent leads to a host that is not allowed; `foreign`
+├── DestinationRefusedError                 the agent leads to a refused host; `address`, `foreign`
 ├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
 ├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
@@ -338,6 +338,7 @@ REASONS: dict[str, type[A2AServerError]] = {
 }
 """Exceptions by the `reason` in an error (A2A 1.0 §5.4), or by apcore's name for the error."""
 CODES = {error.code: error for error in REASONS.values() if error is not SkillNotFoundError}
+"""Exceptions by JSON-RPC code. `SkillNotFoundError` has the code of `MethodNotFoundError`."""
 
 
 def server_error(error: Any, status: int, retry_after: float | None = None) -> A2AServerError:

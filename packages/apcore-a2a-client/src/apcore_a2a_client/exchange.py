@@ -13,7 +13,7 @@ A request is retried at most `retries` times, and only after these failures:
 | HTTP 429 or 503                        | retried                   | retried: it was refused    |
 | HTTP 502 or 504                        | retried                   | no: it may have arrived    |
 
-The timeout includes all attempts: a retry that would exceed it is not made.
+The timeout includes all attempts: a retry that could not start in time is not made.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -75,8 +75,8 @@ class Close(NamedTuple):
 
     Attributes:
         response: The response.
-        wait: Seconds to wait for its end, after which its connection can be used again. The
-            synchronous client does not wait, because it can't limit a single read.
+        wait: Seconds to wait for the end of the response, so that its connection can be used again.
+            The synchronous client does not wait, because it can't limit a single read.
     """
 
     response: httpx.Response
@@ -359,9 +359,9 @@ def translated_errors(url: httpx.URL) -> Generator[None]:
         yield
     except (*HTTP_ERRORS, TimeoutError, UnicodeError) as error:
         request: httpx.Request | None = getattr(error, "_request", None)
-        # `httpx.Auth` may send requests of its own, such as one for a token.
         if request is None or redacted(request.url) == redacted(url):
             raise _translate(error, url) from None
+        # A request of `httpx.Auth` failed, such as one for a token: the agent has not acted yet.
         translated = _translate(error, request.url)
         if isinstance(translated, A2AConnectionError):
             translated.sent = False

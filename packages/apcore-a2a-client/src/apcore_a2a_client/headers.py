@@ -1,4 +1,4 @@
-"""Headers of requests, and the checks that all of them pass."""
+"""Headers of requests: validation of those that callers pass, and headers of traces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_headers(headers: Headers | None) -> dict[str, str]:
 
 
 def check_header_source(headers: Headers | HeaderSource | None) -> Headers | HeaderSource:
-    """Return a function unchanged, and other headers as `check_headers` does."""
+    """Return *headers* unchanged if it is a function, otherwise the result of `check_headers`."""
     return headers if callable(headers) else check_headers(headers)
 
 
@@ -57,7 +57,7 @@ def check_header_name(name: str) -> str:
     """Return *name* if it can be the name of a header (RFC 9110 §5.6.2) that callers may set.
 
     Raises:
-        ValueError: It can't.
+        ValueError: It is not a valid name, or the client sets the header itself.
     """
     if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
         raise ValueError(f"{name!r} is not a valid header name")
@@ -73,7 +73,7 @@ def check_header_value(value: str, label: str = "credentials") -> str:
 
     Raises:
         TypeError: It is not a string.
-        ValueError: It can't.
+        ValueError: It is not valid in a header.
     """
     # callers may have no type checker
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -72,7 +72,7 @@ class DeclaredSource(NamedTuple):
 class ClientCredentials(httpx.Auth):
     """OAuth 2 client credentials: gets, keeps and renews tokens of an authorization server.
 
-    A token is kept until shortly before it expires. Concurrent calls of an event loop share one
+    A token is kept until shortly before it expires. Concurrent calls in one event loop share one
     request for a token, and so do all threads. If the agent refuses a token with 401, a new one is
     obtained, and the call is sent once more.
 
@@ -195,7 +195,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             stream.close()
-            response.stream = httpx.ByteStream(b"")  # httpx would read it, and it may be large
+            response.stream = httpx.ByteStream(b"")  # httpx would read the old one, however large
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
         """Do the same as `sync_auth_flow`, in an event loop."""
@@ -218,7 +218,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             await stream.aclose()
-            response.stream = httpx.ByteStream(b"")  # httpx would read it, and it may be large
+            response.stream = httpx.ByteStream(b"")  # httpx would read the old one, however large
 
     def _renew(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
         began_at, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
@@ -331,7 +331,7 @@ class ClientCredentials(httpx.Auth):
         except ValueError as error:
             raise TokenUnavailableError(str(error)) from None
         if (self._issuer_url.scheme, token_url.scheme) == ("https", "http"):
-            raise TokenUnavailableError("The issuer has https, but its token endpoint http")
+            raise TokenUnavailableError("The issuer uses https, but its token endpoint http")
         if self._uses_card and origin(token_url) not in self._trusted:
             raise CredentialsRefusedError(origin_text(self._agent), origin_text(token_url))
         methods = metadata.get("token_endpoint_auth_methods_supported")
@@ -417,7 +417,7 @@ def _parse(answer: Answer, url: httpx.URL) -> Json:
 
 
 def _read(response: httpx.Response) -> Answer:
-    """Read a response of the authorization server, and give it an empty stream instead."""
+    """Read a response of the authorization server, and leave its stream empty."""
     stream: Any = response.stream
     body = bytearray()
     try:
@@ -447,5 +447,5 @@ def _extend(body: bytearray, chunk: bytes) -> None:
 
 
 def _to_answer(response: httpx.Response, body: bytearray) -> Answer:
-    response.stream = httpx.ByteStream(b"")  # httpx reads it before it sends the next request
+    response.stream = httpx.ByteStream(b"")  # httpx reads this before the next request
     return Answer(response.status_code, bytes(body))

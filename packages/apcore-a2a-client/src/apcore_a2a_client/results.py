@@ -47,8 +47,8 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
     """Yield the values of artifact chunks, then raise the error of a task that did not complete.
 
     For a snapshot of the task, yield only the parts that were in no earlier chunk. A restart before
-    the first chunk repeats nothing, so *on_restart* is not called. A task without artifacts has
-    its result in its last message.
+    the first chunk repeats nothing, so *on_restart* is not called. If a completed task has no
+    artifacts, its status message is yielded last.
 
     Raises:
         StreamRestartedError: The values would repeat, and *on_restart* is None.

@@ -8,11 +8,11 @@ from typing import TypeAlias
 from .errors import A2AProtocolError
 
 Frame: TypeAlias = tuple[bytes, str | None]
-"""The data of an event, and the last event id, from which a reader can resume."""
+"""The data of an event, and the last event id, after which a reader can resume."""
 
 
 class EventParser:
-    r"""Incremental parser of a stream of events; chunks may be split anywhere.
+    r"""Incremental parser of a stream of events; the stream may be split anywhere.
 
     Args:
         max_bytes: Size limit of an event.
@@ -42,7 +42,7 @@ class EventParser:
             A2AProtocolError: An event is larger than the limit.
         """
         # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so an
-        # LF at the start of the next chunk belongs to it and is not an empty line.
+        # LF at the start of the next chunk belongs to that CR and is not an empty line.
         if self._ended_with_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._ended_with_return = chunk.endswith(b"\r")

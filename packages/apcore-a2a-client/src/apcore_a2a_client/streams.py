@@ -85,7 +85,7 @@ class EventStream:
         self._binding: Binding
         self._start, self._last_event_id, self._is_polling = start, last_event_id, False
         self._task = task
-        self._chunks: list[TaskArtifactUpdateEvent] = []
+        self._chunks: list[TaskArtifactUpdateEvent] = []  # not yet added to `_task`
         self._growing_ids: set[str] = set()  # of artifacts that chunks were appended to
         self._restart_event: Event | None = None  # the event that showed the last restart
         # Without numbered events, a snapshot at the start of a subscription may already contain
@@ -94,7 +94,7 @@ class EventStream:
         self._answers_task = bool(start and start[1].get("message", {}).get("taskId"))
         self._response: httpx.Response | None = None
         self._parser = EventParser(discovery.exchange.max_bytes)
-        self._pending: deque[tuple[Any, str | None]] = deque()
+        self._pending: deque[tuple[Any, str | None]] = deque()  # events, or their JSON, with ids
         self._failures = self._polls = 0
         self._last_event_at = self._lost_at = 0.0
         self._last_number = 0
@@ -231,12 +231,12 @@ class EventStream:
 
     def _recover(self, error: A2AConnectionError) -> Steps[None]:
         """Prepare to reopen the stream after *error*, or raise it."""
-        now, max_silence = monotonic(), self._exchange.timeout
+        now, max_downtime = monotonic(), self._exchange.timeout or MAX_SILENCE
         self._lost_at = self._lost_at or now
         # An agent that accepts no connections may be restarting: retries are then
         # limited by time, not by number.
         downtime = now - self._lost_at
-        restarting = self._task and not error.sent and downtime < (max_silence or MAX_SILENCE)
+        restarting = self._task and not error.sent and downtime < max_downtime
         resumable = self._task or (self._start and self._start[0].safe)
         if not (restarting or (self._response and resumable)):
             raise error  # retries are used up, or the message may have arrived
@@ -258,7 +258,7 @@ class EventStream:
         self._awaits_first_event = False
 
     def _process(self, data: Any, event_id: str | None) -> Event | None:
-        """Apply an event to the task and return it, or None if it contains nothing new."""
+        """Apply an event to the task; return the event, or None if it contains nothing new."""
         event: Event = data
         if isinstance(data, bytes):
             event = read_event(self._binding.parse(data))

@@ -76,7 +76,7 @@ def generator_method(
 
 def _close(steps: AnySteps, responses: OpenResponses) -> None:
     # Called even if the operation failed or was abandoned: runs the generator's `finally` blocks,
-    # and returns the connections of open responses to the pool.
+    # and closes open responses, which frees their places in the connection pool.
     steps.close()
     for response in responses:
         response.close()
@@ -85,8 +85,8 @@ def _close(steps: AnySteps, responses: OpenResponses) -> None:
 class SyncA2AClient(Client[httpx.Client]):
     """The same as `A2AClient` without `await`, for scripts and notebooks.
 
-    While it reads the head of a response, the timeout applies to each read: an agent that sends
-    the head byte by byte can exceed it. `A2AClient` does not have this limitation.
+    While it reads the head of a response, the timeout applies to each read: an agent can exceed the
+    timeout by sending the head byte by byte. `A2AClient` does not have this limitation.
 
     Args:
         url: The agent's base URL, without the path of its card (`/.well-known/…`).

@@ -145,7 +145,7 @@ class Message(StreamedModel):
     def of(
         cls, content: Any, *, context_id: str | None = None, task_id: str | None = None
     ) -> "Message":
-        """Return *content* as a message from the user, with a new id if it has none.
+        """Return *content* as a message, from the user unless it has a role; add an id if needed.
 
         Args:
             content: A str, bytes (a file), a dict (data), a list of these or parts, or a Message.
@@ -193,8 +193,8 @@ class Artifact(Model):
     def value(self) -> Any:
         """The content as a Python value.
 
-        A single part gives its value, several texts are joined, and data followed by named files
-        becomes one dict. Anything else becomes a list of values.
+        A single part becomes its value, several texts are joined, and data followed by named files
+        becomes one dict. Other parts become a list of values; no parts become None.
         """
         return value_of(self.parts)
 
@@ -214,10 +214,10 @@ class Restarted(TaskStatusUpdateEvent):
     """A restart of the task, reported just before the event that showed it.
 
     The replica that ran the task was lost, and another one runs it again from the start: discard
-    the chunks so far, since they will be repeated. Agents do not send this event; the client adds
-    it. It recognizes a restart by the metadata of a status (agents of this project), by an artifact
-    that is gone, or by an artifact of several parts that suddenly has other or fewer parts. The
-    status in this event is the one before the restart.
+    the chunks so far, since they will be repeated. Agents do not send this event: the client adds
+    it when it sees a restart. Signs of a restart are the metadata of a status (agents of this
+    project), an artifact that is gone, or an artifact of several parts that suddenly has other or
+    fewer parts. The status in this event is the one before the restart.
     """
 
 

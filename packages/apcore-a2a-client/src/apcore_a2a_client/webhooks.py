@@ -43,7 +43,8 @@ class WebhookOperations:
             headers: Further headers of the request.
 
         Raises:
-            A2AServerError: The agent has no such task, or no such operation.
+            A2AServerError: The agent has no such task.
+            A2AError: The agent has no such operation.
         """
         if task_id is None:
             params = without_none(state=state, limit=limit)
@@ -57,7 +58,8 @@ class WebhookOperations:
         """Send a test to a webhook of a task, and return the attempt as JSON.
 
         Raises:
-            A2AServerError: The agent has no such task or webhook, or no such operation.
+            A2AServerError: The agent has no such task or webhook.
+            A2AError: The agent has no such operation.
         """
         params = {"taskId": check_id(task_id), "id": check_id(id)}
         result = yield from self._own_request(bindings.TEST_WEBHOOK, params, headers)
@@ -69,7 +71,8 @@ class WebhookOperations:
         """Reactivate a failed webhook; return the number of notifications that will be sent again.
 
         Raises:
-            A2AServerError: The agent has no such task or webhook, or no such operation.
+            A2AServerError: The agent has no such task or webhook.
+            A2AError: The agent has no such operation.
         """
         params = {"taskId": check_id(task_id), "id": check_id(id)}
         result = yield from self._own_request(bindings.REDELIVER_WEBHOOK, params, headers)
@@ -84,7 +87,7 @@ class WebhookOperations:
             A2AProtocolError: The response has none of the members that these operations return.
         """
         request_headers = check_headers(headers)
-        # the binding is not used, but finding it also determines where credentials go
+        # the binding is not used, but finding it also places an API key and finds a token endpoint
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)
