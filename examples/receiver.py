@@ -15,34 +15,35 @@ from typing import Any
 from standardwebhooks import Webhook, WebhookVerificationError
 
 MAX_BODY = 64 * 1024 * 1024
-MAX_KNOWN = 10_000  # ids of notifications
+MAX_KNOWN_IDS = 10_000
 
 
 class Inbox:
-    """Verifier of notifications that remembers the ids of those received."""
+    """Verifier of notifications, which remembers their ids to detect duplicates."""
 
     def __init__(self, secret: str) -> None:
         self._webhook = Webhook(secret)
         self._known: OrderedDict[str, None] = OrderedDict()
 
-    def open(self, body: bytes, headers: dict[str, str]) -> dict[str, Any] | None:
+    def receive(self, body: bytes, headers: dict[str, str]) -> dict[str, Any] | None:
         """Return the notification, or None if it is a duplicate.
 
         Raises:
-            WebhookVerificationError: The signature is invalid, or more than five minutes old.
+            WebhookVerificationError: The signature is missing or invalid, or its time is more
+                than five minutes off.
         """
         notification: dict[str, Any] = self._webhook.verify(body, headers)
         notification_id = headers["webhook-id"]
         if notification_id in self._known:
             return None
         self._known[notification_id] = None
-        if len(self._known) > MAX_KNOWN:
+        if len(self._known) > MAX_KNOWN_IDS:
             self._known.popitem(last=False)
         return notification
 
 
 def describe(notification: dict[str, Any]) -> str:
-    """Return a line about a task of A2A 0.3, or an event of A2A 1.0."""
+    """Return a line about a notification: a task of A2A 0.3, or an event of A2A 1.0."""
     event = notification.get("task") or notification.get("statusUpdate") or notification
     task_id = event.get("taskId") or event["id"]
     state = event["status"]["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
@@ -63,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(413)
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            notification = self.inbox.open(self.rfile.read(int(digits)), headers)
+            notification = self.inbox.receive(self.rfile.read(int(digits)), headers)
         except (WebhookVerificationError, ValueError):
             return self._answer(401)
         if notification is not None:

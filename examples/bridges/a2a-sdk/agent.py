@@ -13,7 +13,7 @@ class EchoExecutor(AgentExecutor):
         await event_queue.enqueue_event(new_text_message(f"You said {context.get_user_input()}"))
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do nothing: an answer takes no time."""
+        """Do nothing: the answer comes at once, so there is nothing to cancel."""
 
 
 executor = EchoExecutor()

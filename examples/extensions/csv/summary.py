@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_CHARACTERS = 1_000_000
 
-# Plain notation below 10^15, which every JSON reader keeps exactly. Digits with leading zeros are
-# a code, not a number: 00123 stays text.
+# Without exponents and below 10^15: every JSON reader keeps such integers exactly. Digits with
+# leading zeros are a code, not a number: 00123 stays text.
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(\.[0-9]+)?")
 
 
@@ -49,7 +49,7 @@ class SummaryInput(BaseModel):
     def _one_table(self) -> "SummaryInput":
         if (self.text is None) == (self.bytes is None):
             raise ValueError("give the table as either text or bytes")
-        self.table()
+        self.table()  # raises ValueError for invalid bytes
         return self
 
     def table(self) -> str:
@@ -63,15 +63,15 @@ class Column(BaseModel):
 
     name: str = Field(description="The column's name, from the first row.")
     type: Literal["integer", "number", "text", "empty"] = Field(
-        description="The narrowest type that fits every cell."
+        description="The narrowest type that fits every cell with a value."
     )
     count: int = Field(description="The number of cells with a value.")
     missing: int = Field(description="The number of blank cells.")
     min: int | float | str | None = Field(
-        description="The smallest number, or the alphabetically first text."
+        description="The smallest number, or the first text in code point order."
     )
     max: int | float | str | None = Field(
-        description="The largest number, or the alphabetically last text."
+        description="The largest number, or the last text in code point order."
     )
     mean: float | None = Field(description="The mean value of a column of numbers.")
 
@@ -80,7 +80,7 @@ class SummaryOutput(BaseModel):
     """Summary of the table."""
 
     name: str | None = Field(description="The name of the file, if it had one.")
-    rows: int = Field(description="The number of rows after the first.")
+    rows: int = Field(description="The number of rows after the first, without empty lines.")
     columns: list[Column] = Field(description="The columns, in the order of the table.")
 
 

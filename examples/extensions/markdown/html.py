@@ -16,8 +16,8 @@ LINE_PATTERNS = {
     "ol": re.compile(r"[0-9]{1,9}[.)] +\S.*"),
 }
 
-# Each alternative stops at its first closing mark, so that hostile text takes no longer than any
-# other. Links with other schemes stay text.
+# Each alternative stops at its first closing mark, so that even hostile text takes linear time.
+# Links with schemes other than these stay text.
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`"
     r"|\[(?P<label>[^\[\]]+)\]\((?P<url>(?i:https?://|mailto:)[^\s()]+)\)"

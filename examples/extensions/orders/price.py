@@ -6,7 +6,7 @@ from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
 PERCENT_OFF = {"none": 0, "member": 5, "bulk": 10, "staff": 25}
-BULK = 100  # pieces
+MIN_BULK = 100  # pieces
 
 
 class Strict(BaseModel):
@@ -44,7 +44,7 @@ class PriceInput(Strict):
     lines: list[Line] = Field(description="The articles ordered.", min_length=1, max_length=500)
     discount: Literal["none", "member", "bulk", "staff"] = Field(
         default="none",
-        description=f"The discount: member 5 %, bulk 10 % (from {BULK} pieces), staff 25 %.",
+        description=f"The discount: member 5 %, bulk 10 % (from {MIN_BULK} pieces), staff 25 %.",
     )
     tax_percent: int = Field(default=20, description="Tax on the discounted goods.", ge=0, le=30)
 
@@ -108,8 +108,8 @@ class Price:
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         """Add up the order."""
         order = PriceInput.model_validate(inputs)
-        if order.discount == "bulk" and sum(line.quantity for line in order.lines) < BULK:
-            raise InvalidInputError(f"The bulk discount needs {BULK} pieces")
+        if order.discount == "bulk" and sum(line.quantity for line in order.lines) < MIN_BULK:
+            raise InvalidInputError(f"The bulk discount needs {MIN_BULK} pieces")
         lines = [_price_line(line) for line in order.lines]
         subtotal = sum(line["total_cents"] for line in lines)
         discount = _share(subtotal, PERCENT_OFF[order.discount])

@@ -36,8 +36,8 @@ class Size(BaseModel):
 class StatsOutput(BaseModel):
     """Statistics. A stream sends the paragraphs one by one, then the rest."""
 
-    paragraphs: dict[str, Size] = Field(description="Each paragraph by its number, from 1.")
-    total: Size = Field(description="All paragraphs together.")
+    paragraphs: dict[str, Size] = Field(description="Sizes of the paragraphs, by number from 1.")
+    total: Size = Field(description="The size of all paragraphs together.")
     unique: int = Field(description="The number of different words, ignoring case.")
     longest: str = Field(description="The longest word; the first one if there are several.")
     common: dict[str, int] = Field(

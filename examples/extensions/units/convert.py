@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
-if TYPE_CHECKING:  # only for its types: the module also runs without A2A
+if TYPE_CHECKING:  # the module also runs without A2A
     from apcore_a2a_core import Services
 
-LENGTHS = {
+LENGTHS = {  # in meters
     "mm": 0.001,
     "cm": 0.01,
     "m": 1.0,
@@ -20,9 +20,9 @@ LENGTHS = {
     "yd": 0.9144,
     "mi": 1609.344,
 }
-WEIGHTS = {"g": 1.0, "kg": 1000.0, "oz": 28.349523125, "lb": 453.59237}
-SCALES = {unit: scale for scale in (LENGTHS, WEIGHTS) for unit in scale}
-NUMBER, UNIT = r"[0-9]{1,12}(?:\.[0-9]{1,12})?", "|".join(SCALES)
+WEIGHTS = {"g": 1.0, "kg": 1000.0, "oz": 28.349523125, "lb": 453.59237}  # in grams
+TABLES = {unit: table for table in (LENGTHS, WEIGHTS) for unit in table}
+NUMBER, UNIT = r"[0-9]{1,12}(?:\.[0-9]{1,12})?", "|".join(TABLES)
 REQUEST = re.compile(
     rf"(?!$)(?:(?P<amount>{NUMBER}) ?(?P<unit>{UNIT})\b)? ?(?:(?:in|to) )?(?P<target>{UNIT})?"
 )
@@ -39,7 +39,7 @@ class ConvertInput(BaseModel):
 
 
 class ConvertOutput(BaseModel):
-    """Measure in the requested unit, with six digits."""
+    """Measure in the requested unit, with up to six significant digits."""
 
     text: str = Field(description="Both measures, as an equation.")
     amount: float = Field(description="The converted amount.")
@@ -52,8 +52,8 @@ class Convert:
     name = "Convert units"
     description = (
         "Convert a length or a weight to another unit: '5 km in mi'. Missing parts are taken from "
-        "earlier messages of the conversation, or asked for: '3 km' is then converted to miles "
-        "again, and 'ft' converts the same measure to feet."
+        "earlier messages of the conversation, or asked for. After '5 km in mi', '3 km' is "
+        "converted to miles, too, and 'ft' converts the same measure to feet."
     )
     version = "1.0.0"
     tags = ["units", "conversation"]
@@ -83,15 +83,16 @@ class Convert:
         if not latest or not measures:
             _ask(context.services, "What should be converted? For example: 5 km in mi")
         amount, unit = measures[-1]
-        choices = [name for name in SCALES[unit] if name != unit]
+        choices = [name for name in TABLES[unit] if name != unit]
         targets = [match["target"] for match in matches if match["target"] in choices]
+        # also ask if the message names a unit that does not suit the measure
         if not targets or latest[0]["target"] not in (None, targets[-1]):
             _ask(context.services, f"{amount} {unit} in which unit?", choices)
         return _convert(amount, unit, targets[-1])
 
 
 def _parse(text: str) -> list[re.Match[str]]:
-    """Return the match of a measure, a unit or both in *text*, or an empty list."""
+    """Return the match if *text* is a measure, a unit or both; otherwise an empty list."""
     match = REQUEST.fullmatch(" ".join(text.lower().split()))
     return [match] if match else []
 
@@ -113,7 +114,7 @@ def _ask(services: "Services | None", question: str, choices: list[str] | None =
 
 
 def _convert(amount: str, unit: str, target: str) -> dict[str, Any]:
-    scale = SCALES[unit]
-    digits = f"{float(amount) * scale[unit] / scale[target]:.6g}"
+    table = TABLES[unit]
+    digits = f"{float(amount) * table[unit] / table[target]:.6g}"
     text = f"{amount} {unit} = {digits} {target}"
     return {"text": text, "amount": float(digits), "unit": target}
