@@ -2,7 +2,7 @@
 
 The page's policy allows requests only to its own origin, so the proxy forwards them. It is bound
 to loopback, and every path begins with a random token, so that neither other machines nor other
-pages in the browser can use it. It sends requests to one agent only, and does not reveal itself.
+pages in the browser can use it. It sends requests to one agent only, and hides itself from it.
 """
 
 import json
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
 """Names of this machine: an agent that listens on all interfaces may use any of them."""
 CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
-"""The path of the card since A2A 0.3, and the one before."""
+"""The path of the card since A2A 0.3, and its path before."""
 MISSING_STATUSES = (404, 405, 410)
 CONNECT_TIMEOUT = 10.0  # seconds; a response may take any time
 CARD_TIMEOUT = 30.0  # seconds
@@ -36,7 +36,7 @@ MAX_CARD = 10 * 1024 * 1024
 """Maximum size of an Agent Card after decompression, in bytes."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 INTERFACE_HEADER = "x-agent-interface"
-"""Names the URL of the agent's interface that a request of the page goes to."""
+"""Header field of the page's requests: the URL of the interface to forward the request to."""
 NOT_FORWARDED = {
     *("host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"),
     INTERFACE_HEADER,
@@ -44,7 +44,7 @@ NOT_FORWARDED = {
 """Header fields of the browser that the agent does not get: most would reveal this proxy."""
 NOT_RETURNED = {
     *("set-cookie", "content-length", "server", "date", "content-security-policy"),
-    # with these, a browser would go or report elsewhere, and reveal the address with the token
+    # with most of these, a browser would go or report elsewhere, and reveal the token in the URL
     *("refresh", "link", "content-security-policy-report-only", "referrer-policy"),
     *("report-to", "reporting-endpoints", "nel", "clear-site-data", "service-worker-allowed"),
 }
@@ -64,7 +64,7 @@ class AgentUnreachableError(Exception):
 
 
 class AgentProxy:
-    """The page for one agent, and the requests to it.
+    """A proxy that serves the page, and forwards its requests to one agent.
 
     Args:
         agent: The agent's base URL.
@@ -86,10 +86,10 @@ class AgentProxy:
         return Gate(app, self.token, port)
 
     async def check(self) -> None:
-        """Check that there is an agent; afterwards, this proxy is closed.
+        """Check that there is an agent, and close this proxy.
 
         Raises:
-            AgentUnreachableError: There is none, or it can't be reached; the message says why.
+            AgentUnreachableError: There is no agent, or it can't be reached.
         """
         async with self._client:
             try:
@@ -142,7 +142,7 @@ class AgentProxy:
 
         Raises:
             AgentUnreachableError: There is no agent at the URL, or its card is too large.
-            httpx.HTTPError: It can't be reached.
+            httpx.HTTPError: The agent can't be reached.
         """
         suffix = f"?{query}" if query else ""
         response = None
@@ -150,12 +150,13 @@ class AgentProxy:
             response = await self._read(self.agent.join(path + suffix), headers)
             if response.status_code not in MISSING_STATUSES:
                 break
-        assert response is not None  # there are paths
+        assert response is not None  # CARD_PATHS is not empty
         if response.status_code in (401, 403, 429, 503):
             return response
         if not (response.is_success and is_object(response.content)):
             card_url = self.agent.join(CARD_PATHS[0])
-            content = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
+            status = f"HTTP {response.status_code}"
+            content = "a body that is not a JSON object" if response.is_success else status
             raise AgentUnreachableError(
                 f"{self.agent} is not an A2A agent: {card_url} has no Agent Card, but {content}"
             )
@@ -165,7 +166,7 @@ class AgentProxy:
         """Return the response of a card's URL, with its body.
 
         Raises:
-            AgentUnreachableError: It is too large.
+            AgentUnreachableError: The body is too large.
         """
         async with self._client.stream(
             "GET", url, headers=headers, timeout=CARD_TIMEOUT
@@ -182,8 +183,8 @@ class AgentProxy:
         """Return the URL for a request: below the URL of its interface, or of the agent.
 
         Raises:
-            AgentUnreachableError: It is invalid, leads out of the agent, or has another origin,
-                which must not get the credentials.
+            AgentUnreachableError: The URL is invalid, leads out of the agent, or has another
+                origin, which must not get the credentials.
         """
         interface = request.headers.get(INTERFACE_HEADER)
         try:
@@ -243,7 +244,7 @@ def explore(agent: str, port: int = 0, announce: Callable[[str], None] = print) 
     Args:
         agent: The agent's base URL.
         port: The port of loopback to listen on; 0 for any.
-        announce: Called with the address of the page once it is served.
+        announce: Called with the address of the page when the port is open.
 
     Raises:
         OSError: The port is in use.
@@ -292,7 +293,7 @@ def returned_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 async def stream_body(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, and close the connection if the browser has disconnected."""
+    """Yield a body as it arrives; close the response at the end, or when the browser leaves."""
     try:
         async for piece in response.aiter_raw():
             yield piece
