@@ -1,4 +1,4 @@
-"""The optional distributions, and error messages that say how to install them."""
+"""Imports of the optional distributions, with error messages that say how to install them."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -37,6 +37,7 @@ MAX_LISTED = 20
 DUMB_TERMINALS = ("dumb", "unknown")
 """Values of the variable TERM for terminals whose lines can't be replaced."""
 SUCCESS, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
+"""Exit codes."""
 
 
 def run(arguments: SimpleNamespace) -> int:
@@ -61,7 +62,7 @@ def run(arguments: SimpleNamespace) -> int:
 
 
 def _perform(arguments: SimpleNamespace, out: Printer) -> int:
-    """Perform the command in *arguments* with a client of its own; return the exit code."""
+    """Perform the command in *arguments*; return the exit code."""
     if arguments.command == "check":
         return _check(arguments, out)
     with _client(arguments, arguments.protocol) as client:
@@ -80,7 +81,8 @@ def _client(
         protocol=protocol,
         http_client=http_client,
         credentials_for=arguments.credentials_for,
-        # Read the card only once: credentials are refused before anything is sent, or not at all.
+        # Read the card only once, so that credentials can be refused only before the first call:
+        # `run` may then repeat the command.
         card_ttl=inf,
     )
 
@@ -202,8 +204,8 @@ def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLin
         lines.hide()
 
 
-def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = True) -> Task:
-    """Show the progress of a task until it is settled; on Ctrl+C, cancel it if it is *owned*."""
+def _follow(client: SyncA2AClient, task: Task, out: Printer, *, cancels: bool = True) -> Task:
+    """Show the progress of a task until it is settled; Ctrl+C cancels it if *cancels*."""
     try:
         with _progress(out) as progress:
             progress.show(task)
@@ -211,7 +213,7 @@ def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = Tr
                 task = apply_event(task, event)
                 progress.show(task)
     except KeyboardInterrupt:
-        if owned:
+        if cancels:
             _cancel(client, task)
         raise
     return task
@@ -244,13 +246,13 @@ def _send_streaming(
 
 
 def _send_options(arguments: SimpleNamespace) -> dict[str, Any]:
-    # a task that is answered already has a skill
+    # an answer goes to the skill that the task already has
     skill = None if arguments.task else arguments.skill
     return {"skill": skill, "context_id": arguments.context, "task_id": arguments.task}
 
 
 def _cancel(client: SyncA2AClient, task: Task | None) -> None:
-    """Cancel a task that is still running, because its only client is about to exit."""
+    """Cancel a task that is still running, because its client is about to exit."""
     if task and task.id and not task.status.state.is_settled:
         try:
             client.cancel_task(task.id)
@@ -304,7 +306,7 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
     task = client.cancel_task(arguments.task) if arguments.cancel else None
     task = task or client.get_task(arguments.task)
     if arguments.follow:
-        task = _follow(client, task, out, owned=False)
+        task = _follow(client, task, out, cancels=False)
     out.task(task)
     for path in save(task, arguments.output) if arguments.output else ():
         out.saved(path)
@@ -312,7 +314,7 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
 
 
 def list_webhooks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
-    """List the webhooks of all tasks."""
+    """List the webhooks of the caller's tasks, or for an operator, of all tasks."""
     out.webhooks(client.list_webhooks(state=arguments.state, limit=arguments.limit))
     return SUCCESS
 

@@ -98,8 +98,8 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
     """Try an agent, and yield the result of each check.
 
     Args:
-        new_client: Function that returns a client for a protocol version, or None for any, and an
-            httpx client.
+        new_client: Function that takes a protocol version (None for any) and an httpx client, and
+            returns a client of the agent.
         arguments: The arguments of the command.
 
     Raises:
@@ -314,7 +314,7 @@ class _VersionChecks:
         return self._wire.ask(json.dumps(request).encode())
 
     def _path(self, path: str) -> str:
-        """Return the path of an HTTP+JSON request below the base path of the last request."""
+        """Return *path* below the base path in the request of `_speaks_json_rpc`."""
         return self._wire.last.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
 
     def _require_task(self) -> Task:
@@ -334,7 +334,7 @@ def _choose_message(card: AgentCard, arguments: Any) -> tuple[str | None, Messag
 
 
 def _example(skill: AgentSkill | None) -> Any:
-    """Return the first example of a skill, which may be JSON; "Hello" if there is none."""
+    """Return the first example of a skill, parsed if it is an object; "Hello" if there is none."""
     example = next(iter(skill.examples), "Hello") if skill else "Hello"
     with suppress(ValueError):
         value: Any = json.loads(example)
@@ -344,7 +344,7 @@ def _example(skill: AgentSkill | None) -> Any:
 
 
 def _describe(task: Task) -> str:
-    """Return the state of a settled task, and whether the agent answered with a message instead."""
+    """Describe a task, which must be settled, or the message that came instead of a task."""
     kind = "the task is" if task.id else "a message:"
     _expect(task.status.state.is_settled, f"the task is still {task.status.state}")
     return f"{kind} {task.status.state}"

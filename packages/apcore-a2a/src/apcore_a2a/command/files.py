@@ -46,7 +46,7 @@ def _file(part: Part, name: str) -> tuple[str, bytes]:
 
 
 def safe_name(name: str) -> str:
-    """Turn *name* into the name of a file: without folders, not hidden, and safe in a shell.
+    """Turn *name* into a file name without folders, and without a leading `.`, `-` or `~`.
 
     The agent chooses the name, and people use it in commands: `rm *` would take a leading `-` for
     an option, and a shell a leading `~` for a home folder. Windows reserves names of devices.

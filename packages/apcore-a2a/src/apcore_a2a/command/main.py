@@ -24,7 +24,7 @@ class Subcommand(NamedTuple):
         wrong_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
         argument_errors: Exceptions that report wrong arguments, with messages for the user.
-        unexpected_message: Format string that makes the message for any other exception.
+        unexpected_message: Format string for the message of any other exception except OSError.
     """
 
     module: str
@@ -82,7 +82,7 @@ class Commands(click.Group):
         """Import a subcommand."""
         if cmd_name not in SUBCOMMANDS:
             return None
-        ctx.meta[PROGRAM] = cmd_name
+        ctx.meta[PROGRAM] = cmd_name  # for `invoke`
         command: click.Command = getattr(_import_module_of(cmd_name), cmd_name)
         return command
 

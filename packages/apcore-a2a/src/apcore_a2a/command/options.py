@@ -57,10 +57,11 @@ FILE_OPTIONS = ("auth_key", "card_key")
 """Secret options whose values may be paths of files: only other values are warned about."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
+"""Types that YAML parses sequences and mappings to."""
 
 
 class CommandConfigurationError(ValueError):
-    """An error in the configuration of the command; the message names the option and its source."""
+    """An error in the configuration of the command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class CommandOptions:
     )
     agent: Sequence[str] | None = option(
         None,
-        "Target with one module or agent, and the id of its skill.",
+        "Target with one module or agent; SKILL is the id of its skill.",
         otherwise="the id of the module",
         metavar="[SKILL=]TARGET",
     )

@@ -13,7 +13,7 @@ from apcore_a2a_client import AgentCard, Task, TaskPage
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Lone surrogates, bidirectional controls, and terminal controls but line feeds and tabs."""
+"""Lone surrogates, bidirectional controls, and terminal controls except line feeds and tabs."""
 
 
 def clean(text: str) -> str:
@@ -47,7 +47,7 @@ class ProgressLines:
         self._shown = _id_and_text(task)
 
     def hide(self) -> None:
-        """Remove progress that must not be mixed with the result; lines stay."""
+        """Do nothing: printed lines stay."""
 
 
 def progress_text(task: Task) -> str:
@@ -69,7 +69,7 @@ class Printer:
 
     Attributes:
         chunks: The number of chunks that have been printed.
-        shows_states: Whether the states of a task that runs are shown, too.
+        shows_states: Whether progress is shown for a task without a message, too.
     """
 
     chunks = 0

@@ -1,4 +1,4 @@
-"""Questions of paused tasks, as the command shows them and reads the answers."""
+"""Questions of paused tasks: the parts to show, and the answers to read."""
 
 import json
 from collections.abc import Callable
@@ -29,23 +29,26 @@ class Question:
 
     @classmethod
     def of(cls, task: Task) -> "Question":
-        """Return the question of *task*, which may be text alone."""
+        """Return the question that *task* is paused for."""
         parts = tuple(task.status.message.parts) if task.status.message else ()
         pending = next(filter(None, map(_pending_input, parts)), None)
         if pending is None:
             return cls(parts)
         data = pending.get("data")
-        extra = data if is_object(data) else Json()
+        details = data if is_object(data) else Json()
         texts = " ".join(part.text for part in parts if part.text)
-        declared_choices: list[Any] = pending.get("choices") or extra.get("choices") or []
+        declared_choices: list[Any] = pending.get("choices") or details.get("choices") or []
         is_list = type(declared_choices) is list
         choices = tuple(map(_choice_text, declared_choices if is_list else ()))
-        schema: Any = pending.get("schema") or extra.get("schema")
+        schema: Any = pending.get("schema") or details.get("schema")
         schema = schema if is_object(schema) else Json()
         is_form = is_object(schema.get("properties")) and "field" not in pending
-        is_shown = not extra.keys() - {"choices", "schema", "skills"} and data in (None, extra)
+        # the data repeats only what the text, the choices and the prompts show
+        is_redundant = (
+            not details.keys() - {"choices", "schema", "skills"} and data in (None, details)
+        )
         return cls(
-            tuple(part for part in parts if not (is_shown and _pending_input(part))),
+            tuple(part for part in parts if not (is_redundant and _pending_input(part))),
             () if all(choice in texts for choice in choices) else choices,
             schema if is_form else {},
         )

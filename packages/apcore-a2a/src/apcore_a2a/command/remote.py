@@ -157,21 +157,21 @@ def _switch(names: str, help: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=help)
 
 
-_SECRET = {"show_envvar": True, "callback": secret_option}
+_SECRET_SETTINGS = {"show_envvar": True, "callback": secret_option}
 COMMON = (
     flag(
         "--auth",
         "TOKEN|@FILE",
         'Bearer token, or "SCHEME CREDENTIALS".',
         envvar="APCORE_A2A_AUTH",
-        **_SECRET,
+        **_SECRET_SETTINGS,
     ),
     flag(
         "--api-key",
         "KEY|@FILE",
         "API key, sent as the Agent Card specifies.",
         envvar="APCORE_A2A_API_KEY",
-        **_SECRET,
+        **_SECRET_SETTINGS,
     ),
     flag(
         "--client-id",
@@ -263,7 +263,7 @@ call = agent_command(
 check = agent_command(
     "check",
     "Check whether the agent at URL conforms to the protocol: its card, and calls of SKILL with "
-    "--input, by default of its only skill with an example.",
+    "--input. By default, the only skill is called with its first example.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=parse_content),
 )
@@ -274,7 +274,7 @@ tasks = agent_command(
     flag("--context", "ID", "List only tasks of this conversation."),
     flag("--state", "STATE", "List only tasks in this state."),
     flag("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
-    flag("--cursor", "CURSOR", "Cursor of the next page, from the end of the previous one."),
+    flag("--cursor", "CURSOR", "Cursor of the next page, from the end of the previous page."),
     _switch("--follow", "Wait until TASK ends or pauses."),
     _switch("--cancel", "Cancel TASK."),
     output,

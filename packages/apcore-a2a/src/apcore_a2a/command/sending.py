@@ -7,7 +7,7 @@ from typing import Any
 from apcore_a2a_client import AgentCard, Message, Part
 
 JSON_MODES = ("application/json", "application/*", "*/*", "*")
-"""Input modes of agents that take JSON."""
+"""Input modes that include JSON."""
 
 
 def takes_text_only(card: AgentCard, skill_id: str | None) -> bool:

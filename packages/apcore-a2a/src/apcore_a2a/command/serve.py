@@ -41,7 +41,7 @@ file. Separate the values of a list by commas, or repeat the flag.
 Exit codes: 0 stopped by a signal, 1 wrong configuration, 2 the server could not run.
 """
 SKILL_ID = re.compile(r"[a-z][a-z0-9_.]*")
-SECRET_VARIABLE = "APCORE_JWT_SECRET"
+JWT_SECRET_VARIABLE = "APCORE_JWT_SECRET"
 """The environment variable that `JWTAuthenticator` reads."""
 KEY_SOURCES = ("auth_key", "auth_jwks_url", "auth_issuer")
 PATH_LIKE = re.compile(
@@ -66,8 +66,10 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     folder = options.pop("extensions_dir", None)
     named_targets = [_parse_named_target(text) for text in options.pop("agent", None) or ()]
     remotes = options.pop("remote", None) or ()
-    has_others = bool(named_targets) or bool(remotes) or "openapi" in options
-    targets = _choose_targets(ctx, options.pop("targets", ()), folder, has_others=has_others)
+    has_other_modules = bool(named_targets) or bool(remotes) or "openapi" in options
+    targets = _choose_targets(
+        ctx, options.pop("targets", ()), folder, has_other_modules=has_other_modules
+    )
     keywords = _to_keywords(ctx, options)
     if remotes:
         expose = not (targets or named_targets or "openapi" in options)
@@ -84,18 +86,18 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
 
 
 def _choose_targets(
-    ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_others: bool
+    ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_other_modules: bool
 ) -> list[str | Path]:
     """Return the targets, and the folder of modules if a flag sets it or there are no targets.
 
-    Without targets, but with other modules (*has_others*), the folder counts only if it is set.
+    Without targets, but with other modules, the folder counts only if it is set.
     """
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
     is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
     if targets and not (folder and is_flag):
         return [*targets]
-    if has_others and not folder:
+    if has_other_modules and not folder:
         return []
     return [*targets, _extensions_folder(folder, ctx.obj)]
 
@@ -208,15 +210,16 @@ def authenticator(values: dict[str, Any], option_name: Callable[[str], str]) -> 
             return _bearer_authenticator(package, values)
         return _api_key_authenticator(package, values, option_name)
     except package.ConfigurationError as error:
-        names = ", ".join(map(option_name, values)) or SECRET_VARIABLE
+        names = ", ".join(map(option_name, values)) or JWT_SECRET_VARIABLE
         raise ValueError(f"--auth-type {kind} with {names}: {error}") from None
 
 
 def _bearer_authenticator(package: Any, values: Mapping[str, Any]) -> Any:
-    if not any(values.get(name) for name in KEY_SOURCES) and not os.environ.get(SECRET_VARIABLE):
+    has_key = any(values.get(name) for name in KEY_SOURCES)
+    if not has_key and not os.environ.get(JWT_SECRET_VARIABLE):
         names = ", ".join(OPTIONS[name].flag for name in KEY_SOURCES)
         raise ValueError(
-            f"--auth-type bearer needs one of {names}, or the variable {SECRET_VARIABLE}"
+            f"--auth-type bearer needs one of {names}, or the variable {JWT_SECRET_VARIABLE}"
         )
     options = {name.removeprefix("auth_"): value for name, value in values.items()}
     if "key" in options:

@@ -224,7 +224,7 @@ class Terminal(Printer):
 
 
 class ProgressLine(ProgressLines):
-    """A line with the state of a task, its latest message and the elapsed time.
+    """A line with the progress of a task and the elapsed time.
 
     Args:
         is_eager: Whether the line is shown for tasks without a message, too.

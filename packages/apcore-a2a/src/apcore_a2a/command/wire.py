@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import httpx
 
 MAX_ANSWER = 64 * 1024
-"""Maximum number of bytes read of an answer; the first event of a stream must be within them."""
+"""Maximum number of bytes read of an answer; the first event of a stream must fit."""
 EVENT_STREAM = "text/event-stream"
 
 
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
     def __str__(self) -> str:
         if self.body is None:
-            media_type = self.media_type or "no content type"
+            media_type = self.media_type or "a body of unknown type"
             return f"HTTP {self.status} with {media_type} that is not a JSON object"
         if self.code is not None:
             return f"the error {str(self.code)[:100]} (HTTP {self.status})"
@@ -43,14 +43,14 @@ class Answer(NamedTuple):
 
 
 class Wire(httpx.Client):
-    """An httpx client that sends raw requests like its last one, with the same credentials."""
+    """An httpx client that also sends raw requests, with the credentials of its last request."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.last = httpx.Request("POST", "")
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send a request, and remember it, since it now has its credentials."""
+        """Send a request, and remember it with its credentials."""
         self.last = request
         return super().send(request, **options)
 
@@ -89,10 +89,10 @@ class Wire(httpx.Client):
 
 
 def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) -> Iterator[bytes]:
-    """Yield a body, or a stream until the end of the first event with data.
+    """Yield the beginning of a body: of a stream, up to the end of the first event with data.
 
     Raises:
-        httpx.ReadTimeout: It was not complete before *deadline*, on the monotonic clock.
+        httpx.ReadTimeout: The answer was not complete before *deadline*, on the monotonic clock.
     """
     text = b""
     for chunk in response.iter_bytes():
