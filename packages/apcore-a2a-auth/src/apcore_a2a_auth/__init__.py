@@ -1,4 +1,4 @@
-"""Authenticators, which determine the apcore `Identity` of a caller from request headers."""
+"""Authentication of callers, tokens for remote agents, and signatures of Agent Cards."""
 
 from .api_keys import APIKeyAuthenticator, hash_key
 from .card_signatures import CardSigner, CardVerifier

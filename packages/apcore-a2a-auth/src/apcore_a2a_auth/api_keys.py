@@ -24,10 +24,10 @@ from .schemes import api_key
 logger = logging.getLogger("apcore_a2a.auth")
 
 IdentityLike: TypeAlias = Identity | str | Mapping[str, Any]
-"""The identity that a key stands for, its id, or its members."""
+"""An identity, its id, or a mapping of its members."""
 
 _Entry: TypeAlias = tuple[bytes, Identity]
-"""The hash of a key, and the identity that it stands for."""
+"""The hash of a key, and the identity that the key stands for."""
 
 HASHED = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
 FILE_FORMAT = (
@@ -55,13 +55,13 @@ class APIKeyAuthenticator:
             apcore Identity, its id, or a mapping with `id`, `type` (default `service`), `roles`
             and `attrs`.
         header: The header with the key.
-        namespace: Prefix that keeps its principals apart from those of other authenticators.
+        namespace: Prefix that keeps this authenticator's principals apart from those of others.
         source: Where *keys* come from, such as the name of a variable, for a warning about short
             keys.
 
     Raises:
-        ConfigurationError: There are no keys, one is malformed or given twice, or the file cannot
-            be read.
+        ConfigurationError: There are no keys, a key or an identity is invalid, a key is given
+            twice, or the file cannot be read.
 
     Example:
         ```python
@@ -100,9 +100,9 @@ class APIKeyAuthenticator:
         if not header_value or len(header_value) > MAX_KEY:
             return None
         digests = [hashlib.sha256(encoded).digest() for encoded in _encodings(header_value)]
-        # compare with every key, so that the time taken does not depend on which one matches
         entries = await self._keys.current() if isinstance(self._keys, KeyFile) else self._keys
         pairs = [(digest, entry) for digest in digests for entry in entries]
+        # compare with every key, so that the time taken does not depend on which one matches
         matches = [
             identity
             for digest, (key_digest, identity) in pairs
@@ -116,7 +116,7 @@ class APIKeyAuthenticator:
 
 
 def hash_key(key: str) -> str:
-    """Return the SHA-256 hash of *key*, which can be stored instead of the key.
+    """Return `sha256:` and the SHA-256 hash of *key*, which can be stored instead of the key.
 
     Keys are random, so the hash needs no salt.
 
@@ -132,10 +132,9 @@ def hash_key(key: str) -> str:
 
 
 def _encodings(header_value: str) -> Iterator[bytes]:
-    """Yield the candidates for the key, in UTF-8.
+    """Yield the possible keys in a header, in UTF-8.
 
-    The text of the header is the key, or the key's bytes in UTF-8 that the server has decoded as
-    Latin-1.
+    A server may decode the UTF-8 of a key as Latin-1; encoding as Latin-1 restores the UTF-8.
     """
     yield header_value.encode("utf-8", "surrogatepass")
     if not header_value.isascii():
@@ -165,16 +164,16 @@ def _hash_keys(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
 
 
 def _warn_about_short_keys(keys: Mapping[str, IdentityLike], source: str) -> None:
-    """Log a warning without the keys if some are short; keys given as hashes can't be checked."""
-    # keys given as hashes are longer than SAFE_LENGTH
+    """Warn if keys are short; the warning has their ids, never the keys themselves."""
+    # keys given as hashes can't be checked: hashes are longer than SAFE_LENGTH
     short_keys = [key for key in keys if len(key) < SAFE_LENGTH]
     ids = [_to_identity(keys[key]).id for key in short_keys]
     if ids:
         message = "%s: %d of %d API keys (%s) have fewer than %d characters and can be guessed: %s"
         advice = "use random ones, such as those of `openssl rand -base64 32`"
         event = {"event": "short_api_keys"}
-        names = clean(", ".join(ids), MAX_IDS_LENGTH)
-        arguments = (source, len(ids), len(keys), names, SAFE_LENGTH, advice)
+        shown_ids = clean(", ".join(ids), MAX_IDS_LENGTH)
+        arguments = (source, len(ids), len(keys), shown_ids, SAFE_LENGTH, advice)
         logger.warning(message, *arguments, extra=event)
 
 
@@ -183,8 +182,10 @@ def _digest_of(key: str) -> bytes:
     if match:
         return bytes.fromhex(match[1])
     if not 0 < len(key) <= MAX_KEY or key.lower().startswith("sha256:"):
-        problem = f"is empty, longer than {MAX_KEY}, or sha256: without 64 hexadecimal digits"
-        raise ConfigurationError(f"An API key {problem}")
+        raise ConfigurationError(
+            f"An API key is empty, longer than {MAX_KEY} characters, or sha256: "
+            "without 64 hexadecimal digits"
+        )
     try:
         return hashlib.sha256(key.encode()).digest()
     except UnicodeEncodeError:
@@ -201,6 +202,7 @@ def _to_identity(identity: IdentityLike) -> Identity:
     has_right_types = isinstance(roles, list | tuple) and isinstance(
         members.get("attrs") or {}, dict
     )
+    # roles or attrs of the wrong type become None, which is no valid text
     texts: list[Any] = [members.get("id"), members["type"], *(roles if has_right_types else [None])]
     has_valid_texts = all(isinstance(text, str) and text for text in texts)
     if not has_valid_texts or not members.keys() <= MEMBERS:

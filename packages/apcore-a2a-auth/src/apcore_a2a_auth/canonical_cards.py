@@ -1,8 +1,8 @@
 """Canonical forms of Agent Cards, which their signatures cover (A2A 1.0 §8.4.1).
 
-There are two. The specification leaves out fields that have their default value, unless they are
-REQUIRED or `optional`. It keeps all values inside a `Struct`, such as the `params` of an extension.
-The SDK (`a2a.utils.signing`) leaves out null, "", {} and [] everywhere.
+There are two forms. The specification leaves out fields that have their default value, unless they
+are REQUIRED or `optional`, and keeps all values inside a `Struct`, such as the `params` of an
+extension. The SDK (`a2a.utils.signing`) leaves out null, "", {} and [] everywhere.
 """
 
 from typing import Any, NamedTuple
@@ -36,10 +36,10 @@ def canonical_forms(card: Json) -> list[CanonicalForm]:
     """Return the forms of *card*: the specification's, and the SDK's if it differs.
 
     Both cover only members of A2A 1.0, without `signatures`. The first covers all of these. The
-    second is the same whatever empty values are added to a card, so it covers no empty values.
+    second leaves out empty values, so it does not cover them.
 
     Raises:
-        ValueError: This is not the JSON of a card of A2A 1.0.
+        ValueError: *card* is not the JSON of a card of A2A 1.0.
     """
     unsigned = {name: value for name, value in card.items() if name != "signatures"}
     try:
@@ -62,15 +62,14 @@ def _canonical_form(signed: Json, covered: Json) -> CanonicalForm:
 def _specification_members(message: AgentCard) -> Json:
     members = MessageToDict(message, always_print_fields_with_no_presence=True)
     del members["signatures"]
-    kind: Any = message.DESCRIPTOR  # of either of two types, which have the same members
+    kind: Any = message.DESCRIPTOR  # typed as a union of two classes of descriptors
     return _without_defaults(members, kind)
 
 
 def _without_defaults(members: Json, kind: Descriptor) -> Json:
     """Return *members*, the ProtoJSON of a message, without defaults of fields.
 
-    REQUIRED fields are kept, also if the card did not have them, and fields that were set to their
-    default if they are `optional`.
+    REQUIRED fields are kept, even with their default, as are `optional` fields that the card has.
     """
     return {
         field.json_name: _without_nested_defaults(value, field)

@@ -1,8 +1,8 @@
 """Signatures of Agent Cards (A2A 1.0 §8.4): made by the server, verified by clients.
 
 A signature covers a canonical form of the card: that of the specification or that of the SDK, which
-`canonical_cards` explains. Members of other versions are in neither. The server signs both, because
-some verifiers know only one of them, and one valid signature is enough.
+`canonical_cards` explains. Members that A2A 1.0 does not define are in neither form. The server
+signs both forms, because some verifiers know only one of them, and one valid signature is enough.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from .keys import PUBLIC, Source, VerificationKey, key_of_jwk, read_key
 from .signing_keys import SigningKey, read_source
 
 ALGORITHM = "ES256"
-"""The algorithm that the server signs with, which all implementations verify."""
+"""The algorithm that the server signs with, which all implementations support."""
 MAX_SIGNATURES = 16
 """Maximum number of signatures of a card that are verified, because each takes time."""
-NOT_VALID = "No signature of the card is valid: it was changed, or signed with another key"
+NOT_VALID = "No signature of the card is valid: the card was changed, or signed with another key"
 
 
 class CardSigner:
@@ -44,7 +44,7 @@ class CardSigner:
         jku: URL at which the public keys are served.
 
     Raises:
-        ConfigurationError: A key cannot be read, or is for another algorithm.
+        ConfigurationError: There are no keys, or one cannot be read or is for another algorithm.
 
     Example:
         ```python
@@ -85,7 +85,7 @@ class CardSigner:
         """Return the signatures of *card*, the JSON of a card, for its member `signatures`.
 
         Raises:
-            ValueError: This is not the JSON of a card of A2A 1.0.
+            ValueError: *card* is not the JSON of a card of A2A 1.0.
         """
         forms = canonical_forms(card)
         return [self._sign(form.payload, key) for key in self._keys for form in reversed(forms)]
@@ -127,7 +127,7 @@ class CardVerifier:
         algorithms: Accepted algorithms.
 
     Raises:
-        ConfigurationError: No keys are given, or one of them can't be read.
+        ConfigurationError: No keys are given, one of them can't be read, or an argument is invalid.
 
     Example:
         ```python
@@ -166,11 +166,11 @@ class CardVerifier:
     def check(self, card: Json) -> Json:
         """Return the signed members of *card*, the JSON of a card.
 
-        If only signatures of the SDK's form are valid, null, "", {} and [] are left out at any
-        depth: that form does not cover them, so anyone could have added them.
+        If only a signature of the SDK's form is valid, empty values (null, "", {} and []) are left
+        out at any depth: that form does not cover them, so anyone could have added them.
 
         Raises:
-            CardSignatureError: The card has no signature, or none that is valid.
+            CardSignatureError: *card* is not a card of A2A 1.0, or has no valid signature.
             KeysUnavailableError: No signature is valid, and keys could not be fetched.
         """
         try:
@@ -209,7 +209,7 @@ class CardVerifier:
                 unavailable = error
         if verified is not None:
             return verified
-        raise unavailable or failure  # the missing keys may make one of the signatures valid
+        raise unavailable or failure  # a signature may be by one of the missing keys
 
     def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
         """Yield the keys that may have made *signature*; pinned ones first, without a request.
@@ -228,7 +228,7 @@ class CardVerifier:
 
 
 def _read_signatures(card: Json) -> Iterator[Signature]:
-    """Yield the signatures of a card that can be read, at most `MAX_SIGNATURES`."""
+    """Yield the readable signatures among the first `MAX_SIGNATURES` of a card."""
     entries = card.get("signatures")
     for data in (entries if is_array(entries) else [])[:MAX_SIGNATURES]:
         if not is_object(data):
@@ -240,7 +240,7 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
             header = json.loads(urlsafe_b64decode(protected + "=" * (-len(protected) % 4)))
         except (ValueError, RecursionError):
             continue
-        if not is_object(header) or "crit" in header:  # an extension (RFC 7515 §4.1.11)
+        if not is_object(header) or "crit" in header:  # critical extensions (RFC 7515 §4.1.11)
             continue
         algorithm, key_id, jku = (header.get(name) for name in ("alg", "kid", "jku"))
         yield Signature(
@@ -255,7 +255,7 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
 def _find_signed(
     forms: Sequence[CanonicalForm], signature: Signature, key: VerificationKey
 ) -> CanonicalForm | None:
-    """Return the form that *signature* is valid for, if it was made with *key*."""
+    """Return the form for which *key* verifies *signature*; None if there is none."""
     for form in forms:
         payload = base64url_encode(form.payload).decode()
         token = f"{signature.protected}.{payload}.{signature.value}"
@@ -274,7 +274,7 @@ def _read_signing_key(source: Source) -> SigningKey:
 
 
 def _read_pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
-    """Return a pinned key, and its id if it has one."""
+    """Return the id of a pinned key, or None, and the key."""
     if isinstance(source, Mapping):
         jwk: Json = {**source}
         key = key_of_jwk(jwk)

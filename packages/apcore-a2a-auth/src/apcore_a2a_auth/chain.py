@@ -16,8 +16,8 @@ class ChainAuthenticator:
 
     If an authenticator raises, the next ones are still tried.
 
-    Each has its own namespace of principals; a second one of the same name is renamed, for
-    example to `jwt2`.
+    Each authenticator has its own namespace of principals; a namespace whose name is taken is
+    renamed, for example to `jwt2`.
 
     Args:
         authenticators: The authenticators, in the order in which they are tried.
@@ -54,7 +54,7 @@ class ChainAuthenticator:
 
         Raises:
             TokenRefusedError: A token was refused, and no authenticator accepts the caller. If
-                several authenticators refused it, the reason is the last of theirs in
+                several authenticators refused it, the error has the reason that comes last in
                 `RefusalReason`.
             Exception: An authenticator raised it, and no other accepts the caller.
         """

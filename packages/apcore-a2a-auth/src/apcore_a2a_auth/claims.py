@@ -25,9 +25,10 @@ class ClaimMapping:
 
     Attributes:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
-        type: Claim with the type; the type is `user` without a valid one, and for `system`.
+        type: Claim with the type; without a valid type, or for `system`, the type is `user`.
         roles: Claim with the roles: an array, or a string separated by spaces or commas.
-        attrs: Names of attributes and their claims; None for all claims except technical ones.
+        attrs: Names of attributes and their claims; None for all claims except those about the
+            token itself, such as `exp`.
 
     Example:
         ```python

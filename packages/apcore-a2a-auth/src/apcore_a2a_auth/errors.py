@@ -1,11 +1,11 @@
 """Errors of this package.
 
 AuthError
-├── ConfigurationError      (also a ValueError) at start-up: the options are invalid
+├── ConfigurationError      an option or a key is invalid; also a ValueError
 ├── KeysUnavailableError    the keys for tokens or cards cannot be fetched
 └── CardSignatureError      an Agent Card has no valid signature
 
-A refused token is core's `TokenRefusedError`, which the server turns into a 401.
+A refused token raises core's `TokenRefusedError`, which the server turns into a 401.
 """
 
 
@@ -14,7 +14,7 @@ class AuthError(Exception):
 
 
 class ConfigurationError(AuthError, ValueError):
-    """Invalid options of an authenticator; the message says what to do."""
+    """An invalid option or key; the message says what is wrong."""
 
 
 class KeysUnavailableError(AuthError):

@@ -39,7 +39,7 @@ class KeyFile(Generic[T]):
 
     Args:
         path: The path of the file, or of a link, whose target may change.
-        read: Function that parses the file; the messages of its errors must be safe to log.
+        read: Function that parses the content; its error messages must be safe to log.
         description: The content in words, for messages, such as "API keys".
 
     Raises:
@@ -96,7 +96,8 @@ class KeyFile(Generic[T]):
             content = self._path.read_bytes()
         except OSError as error:
             raise ConfigurationError(f"Cannot read {self._description}: {error.strerror}") from None
-        self._state = state  # not before: an unreadable file may become readable without a change
+        # set only after reading: an unreadable file may become readable without a change
+        self._state = state
         return content
 
 

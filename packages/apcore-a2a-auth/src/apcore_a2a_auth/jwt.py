@@ -63,7 +63,7 @@ class JWTAuthenticator:
             file with one, which is reloaded when it changes.
         jwks_url: URL of the issuer's keys (RFC 7517), which are fetched about once a minute.
         issuer: Required issuer (`iss`) of tokens.
-        audience: Required audience: one of these must be in `aud`. If None, tokens that have an
+        audience: Required audience; of several, one must be in `aud`. If None, tokens that have an
             audience are refused.
         algorithms: Accepted algorithms; by default all that are safe for the key.
         claim_mapping: Mapping of claims to an identity.
@@ -71,7 +71,7 @@ class JWTAuthenticator:
             never expire are accepted.
         leeway: Accepted clock difference, in seconds.
         schemes: Additional security schemes for the Agent Card, by name, for obtaining tokens.
-        namespace: Prefix that keeps its principals apart from those of other authenticators.
+        namespace: Prefix that keeps this authenticator's principals apart from those of others.
 
     Raises:
         ConfigurationError: There is no key, it is too weak, or an option is invalid.

@@ -23,7 +23,7 @@ NEVER = float("-inf")
 
 
 class KeySet(NamedTuple):
-    """The keys at a URL, each with its id, and when they were fetched and last tried."""
+    """The keys at a URL with their ids, and the times of the last fetch and the last attempt."""
 
     keys: Sequence[tuple[object, VerificationKey]] = ()
     fetched_at: float = NEVER
@@ -56,12 +56,12 @@ class KeySets:
         self._lock = Lock()
 
     def find(self, key_id: str | None, jku: str | None) -> list[VerificationKey]:
-        """Return the keys with this id in the configured set, and in the one at *jku* if allowed.
+        """Return the keys with *key_id* in the configured set, and in the set at *jku* if allowed.
 
         If *key_id* is None, the keys may have any id.
 
         Raises:
-            KeysUnavailableError: A key set cannot be fetched, and none that is recent is cached.
+            KeysUnavailableError: A key set cannot be fetched, and no recent copy of it is cached.
         """
         urls = [self._url] if self._url is not None else []
         if jku is not None and jku != self._url and origin_of(jku) in self._origins:
@@ -81,7 +81,7 @@ class KeySets:
         return [key for known_id, key in key_set.keys if key_id in (None, known_id)]
 
     def _fetch(self, url: str, cached: KeySet) -> KeySet:
-        """Fetch the keys at *url*, and cache them; if that fails, return the cached ones."""
+        """Fetch the keys at *url*, and cache them; if that fails, keep those of *cached*."""
         now = monotonic()
         try:
             listed_keys = fetch_document(url).get("keys")

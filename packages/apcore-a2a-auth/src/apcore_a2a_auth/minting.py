@@ -19,7 +19,7 @@ from .signing_keys import SigningKey, cached_signing_key, read_source
 LIFETIME = 60.0
 """Seconds for which a token is valid by default: it is made for one request."""
 MAX_LIFETIME = 3600.0
-"""Longest lifetime of a token, in seconds; it cannot be withdrawn."""
+"""Longest lifetime of a token, in seconds: a token cannot be withdrawn."""
 
 
 def mint(
@@ -36,13 +36,14 @@ def mint(
 ) -> str:
     """Return a signed token with which a remote agent sees *identity* as the caller.
 
-    `JWTAuthenticator` with the same audience and issuer, and the secret or the public key, turns it
-    into an identity with the same id, type and roles. Attributes are not passed on, except those
-    that `claim_mapping.attrs` names: the remote agent need not know everything about a caller.
+    `JWTAuthenticator` with the same audience and issuer, and the secret or the public key, turns
+    the token into an identity with the same id, type and roles. Attributes are not passed on,
+    except those that `claim_mapping.attrs` names: the remote agent need not know everything about
+    a caller.
 
     Args:
         identity: The caller.
-        audience: The agent that the token is for (`aud`); no other one accepts it.
+        audience: The agent that the token is for (`aud`); no other agent accepts it.
         key: A `SigningKey`, a private key in PEM, a secret of at least 32 bytes, or the `Path` of
             a file, which is read for each token.
         issuer: Name of this agent (`iss`), which the remote agent can require.
@@ -89,7 +90,7 @@ def mint(
         payload["iss"] = issuer
     if repeated := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
         names = ", ".join(sorted(repeated))
-        raise ValueError(f"claims must not have any that mint reserves: {names}")
+        raise ValueError(f"claims must not contain names that mint reserves: {names}")
     headers = {"kid": key.key_id} if key.key_id else None
     return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)
 
@@ -113,7 +114,7 @@ class IdentityForwarder:
         return {} if identity is None else {"authorization": f"Bearer {self._mint(identity)}"}
 
     def public_keys(self) -> list[Json]:
-        """Return the public keys as JSON Web Keys, as they are now; secrets have none.
+        """Return the public keys as JSON Web Keys, reading files anew; secrets have none.
 
         Raises:
             ConfigurationError: A file can't be read any more.

@@ -1,6 +1,6 @@
 """Security schemes for the Agent Card (A2A 1.0 §4.5, FR-AUT-003), as types of the SDK.
 
-Each function returns one scheme; authenticators name them in `security_schemes()`.
+Authenticators return schemes by name from `security_schemes()`.
 """
 
 from collections.abc import Mapping

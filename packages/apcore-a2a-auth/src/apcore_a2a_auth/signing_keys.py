@@ -84,7 +84,7 @@ class SigningKey:
 
     @property
     def is_secret(self) -> bool:
-        """Whether the same secret signs and verifies, so that it can't be published."""
+        """Whether the key is a secret, which also verifies and so can't be published."""
         return isinstance(self.private, bytes)
 
     @property
@@ -123,7 +123,7 @@ class SigningKey:
 
 @lru_cache(maxsize=16)
 def cached_signing_key(content: bytes, key_id: str | None, algorithm: str | None) -> SigningKey:
-    """Return the key in *content*, which is parsed once: an RSA key takes a millisecond."""
+    """Return the key in *content*, parsed once: parsing an RSA key takes a millisecond."""
     return SigningKey(content, key_id=key_id, algorithm=algorithm)
 
 
