@@ -74,6 +74,7 @@ class KeySets:
             now = monotonic()
             is_unknown = all(known_id != key_id for known_id, _ in key_set.keys)
             is_due = now - key_set.fetched_at > LIFETIME or is_unknown
+            # until a first fetch succeeds, each call tries again
             if is_due and now - key_set.tried_at > (0 if key_set.fetched_at == NEVER else COOLDOWN):
                 key_set = self._fetch(url, key_set)
         if monotonic() - key_set.fetched_at > MAX_STALE:

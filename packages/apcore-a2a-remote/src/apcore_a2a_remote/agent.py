@@ -29,7 +29,7 @@ Registered: TypeAlias = dict[str, tuple[Any, Any]]
 FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 1.0, 60.0
 """Seconds before an agent that can't be reached is tried again; doubled up to the maximum."""
 START_TIMEOUT = 2.0
-"""Seconds that a server waits for the card at its start; after that, the skills are added later."""
+"""Seconds for which a starting server waits for the card; skills may also be added later."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -37,7 +37,7 @@ class RemoteAgent(Connection):
     """A remote A2A agent, each of whose skills becomes an apcore module.
 
     The modules are called `remote.<name>.<skill>`. They are typed if the agent's card has the
-    schemas of its skills, as the cards of this project have; otherwise they take and return text.
+    schemas of its skills, as with agents of this project; otherwise they take and return text.
 
     To run the agent with a server, pass it as one of the server's `companions`. A program without
     a server calls `register`, and closes the agent at the end.
@@ -52,16 +52,16 @@ class RemoteAgent(Connection):
             `"local"` asks before the agent is called, and then answers the agent's request.
         expose: Whether the modules are skills of our own agent. Otherwise only our own modules
             can call them.
-        timeout: Seconds for a call; None for no limit of its own.
+        timeout: Seconds for a call; None for no limit but the caller's deadline.
         max_open: Maximum number of open calls of one trace, and of agents that a call has passed
             through, so that agents cannot call each other in a circle forever.
         card_ttl: Seconds after which the card is fetched again.
         trust: Whether the signature of the card is verified: `"off"`, `"warn"` or `"require"`.
         verify_card: Function, async or not, that raises an exception if a card is not to be
-            trusted; by default, with `trust`, a `CardVerifier` of `apcore_a2a_auth` for keys that
-            the agent's own origin serves.
+            trusted; by default, unless `trust` is `"off"`, a `CardVerifier` of `apcore_a2a_auth`
+            for keys that the agent's own origin serves.
         wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
-        receiver: Receives the notifications.
+        receiver: Receives the notifications for `wait="webhook"`.
         user_agent: The header `User-Agent` of requests.
         private_hosts: Names, addresses and networks in your private network to which the card of a
             public agent may lead; `*` for any. The hosts of *url* and of `credentials_for` are
@@ -221,7 +221,7 @@ class RemoteAgent(Connection):
         await self.watch()
 
     async def aclose(self) -> None:
-        """Stop watching, wait for pending cancellations, and close the connections."""
+        """Stop watching, wait for pending cancellations, and close this loop's connections."""
         if self._watch_task is not None:
             self._watch_task.cancel()
             with suppress(asyncio.CancelledError):
@@ -249,8 +249,8 @@ class RemoteAgent(Connection):
 
     def public_keys(self) -> Sequence[Mapping[str, Any]]:
         """Return the keys that verify tokens minted by `forward`; our server publishes them."""
-        declared: Any = getattr(self._forward, "public_keys", tuple[Mapping[str, Any]])
-        keys: Sequence[Mapping[str, Any]] = declared()
+        read_keys: Any = getattr(self._forward, "public_keys", tuple[Mapping[str, Any]])
+        keys: Sequence[Mapping[str, Any]] = read_keys()
         return keys
 
     async def send(
@@ -262,7 +262,7 @@ class RemoteAgent(Connection):
         context_id: str | None = None,
         task_id: str | None = None,
     ) -> Task:
-        """Send a message to a skill, and return its task when it is settled.
+        """Send a message to a skill, and return the task once it is settled.
 
         Args:
             skill: The skill, by its id at the agent; empty if its card lists none.
@@ -298,7 +298,7 @@ class RemoteAgent(Connection):
         return task
 
     async def reply(self, question: RemoteQuestion, answer: Content) -> Task:
-        """Answer a question that a call without a server has raised; return the settled task.
+        """Answer the question of a call without a server, and return the settled task.
 
         Args:
             question: The exception.
@@ -329,7 +329,7 @@ class RemoteAgent(Connection):
         return messages[-history_length:]
 
     async def _fetch(self) -> None:
-        """Fetch the card; the extended one too, if the agent has one for our credentials.
+        """Fetch the card, or the extended card if the agent has one and we have credentials.
 
         Raises:
             A2AError: The agent can't be reached, or has no card that can be used.
@@ -347,7 +347,7 @@ class RemoteAgent(Connection):
     def _apply(self, registry: Any, registered: Registered) -> None:
         """Register the skills of the card.
 
-        It does not await anything, so that every call finds its module.
+        Nothing is awaited, so no call of this event loop misses a module that is being replaced.
         """
         assert self._card is not None
         entries = entries_of(self._card, self.name, self.url)

@@ -207,7 +207,7 @@ class Call:
         """Send a message, and yield the events of its task.
 
         If the connection is lost before the first event, the message may have arrived. Agents of
-        this project recognize it by its key, so it can be sent again.
+        this project recognize it by its idempotency key, so it can be sent again.
         """
         for attempt in range(self._agent.retries + 1):
             try:
@@ -242,11 +242,11 @@ class Call:
             return Message.of([Part.from_dict(part) for part in self._services.answer or ()])
         is_typed = self._skill.is_typed
         parts = content_of(self._inputs, self._other_parts(), is_typed=is_typed)
-        key = {"idempotencyKey": secrets.token_urlsafe(24)} if self._agent.is_own else {}
-        return Message.of(Message(tuple(parts), metadata=key))
+        metadata = {"idempotencyKey": secrets.token_urlsafe(24)} if self._agent.is_own else {}
+        return Message.of(Message(tuple(parts), metadata=metadata))
 
     def _other_parts(self) -> list[Any]:
-        """Return the parts of the caller's message that are not inputs, if it called this skill."""
+        """Return parts of the caller's message that are not inputs; none for a nested call."""
         parts: Any = getattr(self._services, "parts", ()) if self._is_outermost else ()
         return [*parts]
 
@@ -265,7 +265,7 @@ class Call:
     def _conversation(self) -> str | None:
         """Return the id of the conversation at the agent; None for a new one.
 
-        The agent sees one principal, the gateway, for all callers. So the id depends on the
+        The agent may see all callers as one principal: our server. So the id depends on the
         caller: another caller who sends the same id gets another conversation.
         """
         if self._pending is not None:

@@ -1,4 +1,4 @@
-"""Remote agents from the configuration of the command."""
+"""Remote agents from the command line or the config file."""
 
 import os
 import re
@@ -62,7 +62,8 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
         expose: Whether skills are exposed if the entry of their agent does not specify it.
 
     Raises:
-        ValueError: An entry is invalid; the message does not contain its secrets.
+        ValueError: An entry is invalid. The message is meant to follow the name of the option, and
+            does not contain the secrets of the entry.
         ImportError: An entry needs `apcore-a2a-auth`, which is not installed.
 
     >>> remote_agents(["weather=https://weather.example.com"], expose=False)
@@ -71,15 +72,15 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
     agents = [_new_agent(_parse_entry(entry), expose=expose) for entry in entries]
     names = [agent.name for agent in agents]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"two remote agents are named {min(repeated)}")
+        raise ValueError(f"gives two agents the name {min(repeated)}")
     return agents
 
 
 def _parse_entry(entry: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of an entry.
+    """Return the members of an entry.
 
     Raises:
-        ValueError: It lacks a key, or has an unknown key or a value of the wrong type.
+        ValueError: A member is missing or unknown, or a value has the wrong type.
     """
     if isinstance(entry, str):
         name, separator, url = entry.partition("=")

@@ -23,7 +23,7 @@ from .waiting import poll_events
 logger = logging.getLogger("apcore_a2a_remote")
 
 Forward: TypeAlias = Callable[[Any], Mapping[str, str]]
-"""Returns the headers that tell an agent on whose behalf it is called, for an apcore Context."""
+"""Returns, for an apcore Context, headers that tell an agent on whose behalf it is called."""
 HeaderSource: TypeAlias = Callable[[], Mapping[str, str]]
 """Returns the headers of a request."""
 CANCEL_TIMEOUT = 5.0
@@ -112,7 +112,7 @@ class Connection:
 
     @property
     def is_own(self) -> bool:
-        """Whether the agent is one of this project, which knows idempotency keys."""
+        """Whether the agent is served by this project's server, which knows idempotency keys."""
         extensions = self._card.capabilities.extensions if self._card else ()
         return any(extension.uri == EXTENSION_URI for extension in extensions)
 
@@ -146,6 +146,7 @@ class Connection:
             ModuleNotFoundError: Only modules of this program may call the module.
         """
         is_outermost = len(context.call_chain) <= 1
+        # only a server sets CONTEXT_ID
         if is_outermost and not self.expose and CONTEXT_ID in context.data:
             raise ModuleNotFoundError(module_id)
 

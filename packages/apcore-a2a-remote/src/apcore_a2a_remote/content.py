@@ -22,7 +22,7 @@ from .errors import RemoteFailedError, log_failure
 Json = dict[str, Any]
 MAX_OUTPUT = 32 * 1024 * 1024  # bytes
 TEXT = "text"
-"""The member of the inputs and outputs of agents that publish no schemas."""
+"""The member with the text in inputs and outputs of agents that publish no schemas."""
 RESULT = "result"
 """The member with an output that is not an object; apcore uses the same name."""
 
@@ -46,7 +46,7 @@ class Output:
     """The output of a remote task, collected from its events.
 
     Args:
-        module_id: The module that calls, for the log.
+        module_id: The id of the skill's module, for the log.
         schema: JSON Schema of the skill's output; None if the agent publishes none.
         text_field: The member of the output that is sent as text; empty if none is.
 
@@ -72,7 +72,7 @@ class Output:
         return self._build_output([part for parts in self._artifacts.values() for part in parts])
 
     def restart(self) -> None:
-        """Discard the output so far, since the task has been started again."""
+        """Discard the output so far."""
         self._artifacts.clear()
         self._size = 0
 
@@ -115,8 +115,11 @@ class Output:
         return artifact.parts if new_parts is None else new_parts
 
     def _build_output(self, parts: Sequence[Part]) -> Json:
-        contents = [part for part in parts if part.text is None and part.raw is None]
-        data = [part.data for part in contents if part.url is None]
+        data = [
+            part.data
+            for part in parts
+            if part.text is None and part.raw is None and part.url is None
+        ]
         output = self._merge_values(data)
         texts = [part.text for part in parts if part.text is not None]
         # some agents send data as text too, for clients that read only text
@@ -132,7 +135,7 @@ class Output:
         return self._text_field or (TEXT if self._schema is None else RESULT)
 
     def _merge_values(self, values: Sequence[Any]) -> Json:
-        """Merge values, perhaps chunks of a streamed object; without a schema, list several."""
+        """Merge values, such as chunks of an object; without a schema, several become a list."""
         if self._schema is None and len(values) > 1:
             return {"data": [*values]}
         output: Json = {}
@@ -150,7 +153,7 @@ class Output:
             output[name] = [*(earlier_files if is_array(earlier_files) else [earlier_files]), file]
 
     def _file_name(self, filename: str, output: Json) -> str:
-        """Return the member of the output for a file: agents name files after their members."""
+        """Return the member for a file: agents of this project name files after members."""
         schema = self._schema or {}
         members = properties_of(schema)
         if filename and (filename in members or self._schema is None):

@@ -62,10 +62,10 @@ open_calls = OpenCalls()
 
 
 def next_hop(context: Any, limit: int) -> int:
-    """Return the number of agents that a request will have passed through with this call.
+    """Return the number of agents that a request has passed through once this call arrives.
 
     Raises:
-        CallDepthExceededError: There are more than *limit*.
+        CallDepthExceededError: There are more than *limit* agents.
     """
     metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
     earlier_hops = metadata.get(HOPS, 0)

@@ -20,7 +20,7 @@ class DestinationRules:
         private_hosts: Names, addresses and networks to which all agents may lead, or `*` for any.
 
     Raises:
-        ValueError: One of them is not a host or a network.
+        ValueError: One of *private_hosts* is not a host or a network.
 
     Example:
         ```python

@@ -2,8 +2,7 @@
 
 Callers see errors that they can act on: that an input is wrong, that a skill does not exist or may
 not be called, that approval was denied, or that a call took too long. Any other error is a
-`RemoteFailedError`, whose message is the same for all reasons: the text of another agent only gets
-into the log.
+`RemoteFailedError`, whose message contains nothing of the agent's text, which is only logged.
 
 ModuleError (apcore)
 ├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
@@ -91,7 +90,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
 
     Args:
         error: The exception.
-        module_id: The module that called.
+        module_id: The id of the skill's module.
         is_new: Whether the call was to start a task, and there is none yet.
         seconds: Time limit of the call.
     """
@@ -122,11 +121,11 @@ def fields_of(errors: Any) -> list[dict[str, Any]]:
 
 
 def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) -> ModuleError:
-    """Return the error of apcore for a task that has ended without completing.
+    """Return the error of apcore for a task that has not completed.
 
     Args:
         status: Its status.
-        module_id: The module that called.
+        module_id: The id of the skill's module.
         was_refused: Whether the caller has refused the approval.
     """
     if status.state == TaskState.REJECTED and was_refused:

@@ -36,8 +36,6 @@ MAX_ID = 192
 """Maximum length of an id in apcore, in characters."""
 TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
 """`display` of skills without published schemas: they take text and files, and return text."""
-
-
 WHOLE_AGENT = "agent"
 """The last part of the id of the module for an agent whose card lists no skills."""
 
@@ -127,7 +125,7 @@ class RemoteSkill:
 
     def _annotations(self, declared: Any, via: list[Any]) -> ModuleAnnotations:
         flags: Mapping[str, Any] = declared if is_object(declared) else {}
-        # the agent asks for approval itself: asking here as well would ask twice
+        # otherwise only the agent asks for approval, so that the caller is not asked twice
         is_gated = self._agent.approve == "local" and flags.get("requires_approval") is True
         return ModuleAnnotations(
             readonly=flags.get("readonly") is True,
@@ -178,10 +176,10 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
 
 
 def whole_agent(card: AgentCard) -> list[AgentSkill]:
-    """Return the agent as one skill without an id, if its card lists none.
+    """Return the agent as one skill without an id, for a card that lists no skills.
 
-    Some frameworks list no skills, but take messages. Agents of this project list the
-    skills that the caller may call.
+    Some frameworks list no skills, but take messages. Agents of this project list all skills that
+    the caller may call, so for them there is no such skill.
     """
     if any(extension.uri == EXTENSION_URI for extension in card.capabilities.extensions):
         return []
@@ -215,7 +213,7 @@ def free_id(name: str, taken: Mapping[str, Any]) -> str:
     """
     segments = [re.sub(r"[^a-z0-9_]", "_", part) or "_" for part in name.lower().split(".")]
     module_id = ".".join(part if "a" <= part[0] <= "z" else f"s{part}" for part in segments)
-    if len(module_id) > MAX_ID - 10:  # characters for a number
+    if len(module_id) > MAX_ID - 10:  # leaves 10 characters for a number
         module_id = f"{module_id[: MAX_ID - 30]}_{sha256(name.encode()).hexdigest()[:12]}"
     number, candidate = 1, module_id
     while candidate in taken:

@@ -69,7 +69,7 @@ class Tools:
         return iter(self._by_name.values())
 
     def __getitem__(self, name: str) -> Tool:
-        """Return the tool of that name.
+        """Return the tool with this name.
 
         Raises:
             KeyError: There is no such tool; language models invent names.
@@ -122,8 +122,9 @@ def tools(
         source: An apcore Executor, whose access rules and approval apply to the calls; or a
             Registry.
         style: The API that the definitions are for.
-        only: The ids of the modules, or a function that chooses among them; by default all. Skills
-            of remote agents are included even if not exposed; modules of `system.*` are not.
+        only: The ids of the modules, or a function that selects them; by default all. The function
+            and the default cover skills of remote agents even if they are not exposed, but no
+            modules of `system.*`.
         strict: Whether the schemas allow no other arguments and require all, as OpenAI's strict
             mode demands; the model passes null to omit an optional one.
 
@@ -173,7 +174,7 @@ def tools(
 
 
 def tool_name(module_id: str, taken: Mapping[str, str]) -> str:
-    """Return the name of a module as a tool, which no other tool has.
+    """Return a name, not taken yet, for the tool of a module.
 
     >>> tool_name("remote.weather.today", {})
     'remote__weather__today'
@@ -190,7 +191,7 @@ def tool_name(module_id: str, taken: Mapping[str, str]) -> str:
 
 
 def argument_schema(descriptor: Any, *, strict: bool) -> tuple[Json, frozenset[str]]:
-    """Return the schema of a tool's arguments, and those that only strict mode requires.
+    """Return the schema of a tool's arguments, and the arguments that only strict mode requires.
 
     References are inlined, and `additionalProperties: true` is left out: some models refuse it.
     """

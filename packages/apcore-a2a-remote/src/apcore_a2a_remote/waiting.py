@@ -40,7 +40,7 @@ async def poll_events(
     Args:
         client: The client.
         message: The message.
-        skill: The skill; None for an agent without any.
+        skill: The skill; None for an agent without skills.
         task_id: The task that the message answers.
         context_id: The conversation.
         metadata: The metadata of the request.
@@ -66,7 +66,7 @@ async def poll_events(
 
         try:
             task = await send(push_config)
-        except PushNotificationNotSupportedError:  # the agent has refused the message
+        except PushNotificationNotSupportedError:  # refused, so the message can be sent again
             notification, task = None, await send(None)
         if not task.id:  # the agent has answered with a message
             yield task.status.message or message
