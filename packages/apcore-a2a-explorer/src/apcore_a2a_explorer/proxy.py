@@ -239,7 +239,7 @@ def new_client() -> httpx.AsyncClient:
 
 
 def explore(agent: str, port: int = 0, announce: Callable[[str], None] = print) -> None:
-    """Serve the page for an agent until it is interrupted.
+    """Serve the page for an agent until interrupted.
 
     Args:
         agent: The agent's base URL.

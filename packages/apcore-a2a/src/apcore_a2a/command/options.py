@@ -1,4 +1,4 @@
-"""The options of `serve` and `store` as flags, environment variables and keys of the config file.
+"""Options of the command as flags, environment variables and keys of the config file.
 
 click looks for values in this order: the values of the config file are the `default_map` of its
 context.
@@ -66,7 +66,7 @@ class CommandConfigurationError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """Options of the command that the function `serve` does not have."""
+    """Options of the command that the function `serve` lacks, or takes as objects."""
 
     extensions_dir: str | None = option(
         None,
@@ -206,7 +206,7 @@ class OptionsCommand(click.Command):
 
 
 def flags(*names: str) -> list[click.Parameter]:
-    """Return the flags of options by their names, `--config` first."""
+    """Return the flags of the options with these names, `--config` first."""
     config = Flag(OPTIONS["config"], _load)
     return [config, *(Flag(OPTIONS[name]) for name in names if name != "config")]
 

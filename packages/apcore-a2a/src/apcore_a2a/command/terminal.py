@@ -181,9 +181,9 @@ class Terminal(Printer):
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | dict[str, Any] | None:
-        """Print the question of a paused task; read the answer if the command is interactive.
+        """Return the answer to the question of a paused task, or None if there is no answer.
 
-        A question with a JSON Schema is answered value by value.
+        Only an interactive command asks. A question with a JSON Schema is answered value by value.
         """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
