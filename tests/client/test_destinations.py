@@ -52,6 +52,21 @@ def test_nothing_is_sent_to_a_host_that_is_not_allowed(kind: str, host: str) -> 
 
 
 @kinds
+def test_an_error_of_the_function_does_not_allow_the_host(kind: str) -> None:
+    def check(destination: Destination) -> bool:
+        raise ValueError("unknown network")
+
+    with raw(answer) as elsewhere:
+        with (
+            raw(lambda _: reply(card(elsewhere.url))) as server,
+            Client(kind, server.url, check_destination=check) as client,
+            pytest.raises(ValueError, match="unknown network"),
+        ):
+            client.do("get_task", "t-1")
+        assert elsewhere.requests == []
+
+
+@kinds
 def test_the_agents_own_origin_is_not_checked(kind: str) -> None:
     with (
         raw(agent(answer)) as server,

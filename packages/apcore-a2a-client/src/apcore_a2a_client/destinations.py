@@ -8,7 +8,6 @@ could return a different address (DNS rebinding).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeAlias
 
@@ -70,9 +69,11 @@ class DestinationGuard:
         """Return whether requests to *url* may be sent, as far as the URL itself tells."""
         if origin(url) in self._trusted:
             return True
-        with suppress(ValueError):
-            return self._check(Destination(url.host, str(ip_address(url.host)), source))
-        return True  # a name: its address is checked when it is connected to
+        try:
+            address = str(ip_address(url.host))
+        except ValueError:
+            return True  # a name: its address is checked when it is connected to
+        return self._check(Destination(url.host, address, source))
 
     def extensions(self, url: httpx.URL, source: str) -> dict[str, Any]:
         """Return the httpx extensions that check the connection of a request to *url*.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from . import bindings
 from .bindings import Operation
@@ -12,8 +13,8 @@ from .exchange import BufferedResponse, Steps
 from .headers import Headers, check_headers
 from .params import check_id, without_none
 
-OWN_MEMBERS = {"attempt", "requeued", "webhooks"}
-"""Members of responses to operations that A2A does not define."""
+OWN_MEMBERS: dict[str, type] = {"attempt": dict, "requeued": int, "webhooks": list}
+"""Members of responses to operations that A2A does not define, and their types."""
 
 
 class WebhookOperations:
@@ -48,11 +49,13 @@ class WebhookOperations:
         """
         if task_id is None:
             params = without_none(state=state, limit=limit)
-            result = yield from self._own_request(bindings.WEBHOOKS, params, headers)
+            result = yield from self._own_request(bindings.WEBHOOKS, params, headers, "webhooks")
         else:
             params = {"taskId": check_id(task_id)}
-            result = yield from self._own_request(bindings.TASK_WEBHOOKS, params, headers)
-        return list(result["webhooks"])
+            operation = bindings.TASK_WEBHOOKS
+            result = yield from self._own_request(operation, params, headers, "webhooks")
+        webhooks: list[Json] = result
+        return webhooks
 
     def test_webhook(self, task_id: str, id: str, *, headers: Headers | None = None) -> Steps[Json]:
         """Send a test to a webhook of a task, and return the attempt as JSON.
@@ -62,8 +65,9 @@ class WebhookOperations:
             A2AError: The agent has no such operation.
         """
         params = {"taskId": check_id(task_id), "id": check_id(id)}
-        result = yield from self._own_request(bindings.TEST_WEBHOOK, params, headers)
-        return dict(result["attempt"])
+        operation = bindings.TEST_WEBHOOK
+        attempt: Json = yield from self._own_request(operation, params, headers, "attempt")
+        return attempt
 
     def redeliver_webhook(
         self, task_id: str, id: str, *, headers: Headers | None = None
@@ -75,16 +79,17 @@ class WebhookOperations:
             A2AError: The agent has no such operation.
         """
         params = {"taskId": check_id(task_id), "id": check_id(id)}
-        result = yield from self._own_request(bindings.REDELIVER_WEBHOOK, params, headers)
-        return int(result["requeued"])
+        operation = bindings.REDELIVER_WEBHOOK
+        count: int = yield from self._own_request(operation, params, headers, "requeued")
+        return count
 
     def _own_request(
-        self, operation: Operation, params: Json, headers: Headers | None
-    ) -> Steps[Json]:
-        """Return the response to an operation that A2A does not define, below `/apcore/`.
+        self, operation: Operation, params: Json, headers: Headers | None, member: str
+    ) -> Steps[Any]:
+        """Call an operation that A2A does not define; return a member of the response.
 
         Raises:
-            A2AProtocolError: The response has none of the members that these operations return.
+            A2AProtocolError: The response does not have this member, or it has another type.
         """
         request_headers = check_headers(headers)
         # the binding is not used, but finding it also places an API key and finds a token endpoint
@@ -94,6 +99,7 @@ class WebhookOperations:
         response = yield from self._discovery.exchange.send(request)
         assert isinstance(response, BufferedResponse)
         result: Json = binding.result(response)
-        if not result.keys() & OWN_MEMBERS:
+        value: Any = result.get(member)
+        if type(value) is not OWN_MEMBERS[member]:
             raise bindings.not_a2a(response)
-        return result
+        return value

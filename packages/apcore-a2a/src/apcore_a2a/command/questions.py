@@ -44,8 +44,9 @@ class Question:
         schema = schema if is_object(schema) else Json()
         is_form = is_object(schema.get("properties")) and "field" not in pending
         # the data repeats only what the text, the choices and the prompts show
-        is_redundant = (
-            not details.keys() - {"choices", "schema", "skills"} and data in (None, details)
+        is_redundant = not details.keys() - {"choices", "schema", "skills"} and data in (
+            None,
+            details,
         )
         return cls(
             tuple(part for part in parts if not (is_redundant and _pending_input(part))),
