@@ -183,7 +183,7 @@ FAULTS = (
         "engine-resumes-unchecked",
         "An answer that does not fit the skill's schema ends the task instead of being refused.",
         f"{SERVER}/engine/run.py",
-        """        if pause.question is not None:
+        """        if pause.question is not None:  # the answer may have changed the inputs
             await self._preflight()
         skill_id = None""",
         "        skill_id = None",
@@ -254,7 +254,7 @@ FAULTS = (
         "memory-evicts-running-tasks",
         "A full store forgets a running task to make room for a new one.",
         f"{SERVER}/store/memory.py",
-        "ended_ids = (stored.id for stored in ended_tasks)",
+        "ended_ids = chain((stored.id for stored in ended_tasks), self._by_end)",
         "ended_ids = iter(self._tasks)",
         ("tests/server/test_memory_store.py::test_tasks_that_have_not_ended_are_never_evicted",),
     ),
