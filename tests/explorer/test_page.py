@@ -91,6 +91,8 @@ def test_the_page_loads_nothing_from_other_hosts() -> None:
         ("GZIP;q=0.5", True),
         ("*", True),
         ("gzip;q=0, *", False),
+        ("gzip;q=1.2.3", True),
+        ("gzip;q=0.00", False),
         ("br", False),
         ("identity", False),
     ],

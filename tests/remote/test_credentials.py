@@ -150,6 +150,7 @@ def test_each_kind_of_credentials_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"client_id": "gateway"}, "APCORE_A2A_REMOTE_SECRET_C"),
         ({"scope": "agents"}, "needs client_id"),
+        ({"client_secret": "s3cret"}, "needs client_id for client_secret"),
         ({"token": "t0ken", "api_key": "k3y"}, "only one of"),
         ({"mint": {}}, "mint.key"),
         ({"mint": {"key": "no-such.pem"}}, "no-such.pem"),

@@ -278,7 +278,7 @@ def _read_pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
     if isinstance(source, Mapping):
         jwk: Json = {**source}
         key = key_of_jwk(jwk)
-        if key is None:
+        if key is None or not key.algorithms:
             raise ConfigurationError("A pinned JSON Web Key is not a public key for signatures")
         key_id = jwk.get("kid")
         return key_id if isinstance(key_id, str) else None, key

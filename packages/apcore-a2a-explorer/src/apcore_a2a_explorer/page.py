@@ -90,8 +90,8 @@ def accepts_gzip(accept_encoding: str) -> bool:
     weights = {"gzip": 0.0, "*": 0.0}
     for coding in accept_encoding.split(","):
         name, _, parameter = coding.partition(";")
-        weight = re.fullmatch(r"\s*q=([0-9.]{1,5})\s*", parameter)
-        weights[name.strip().lower()] = float(weight[1].strip(".") or 0) if weight else 1.0
+        weight = re.fullmatch(r"\s*q=([01](\.\d{0,3})?)\s*", parameter)
+        weights[name.strip().lower()] = float(weight[1]) if weight else 1.0
     names_gzip = "gzip" in accept_encoding.lower()
     return weights["gzip" if names_gzip else "*"] > 0
 

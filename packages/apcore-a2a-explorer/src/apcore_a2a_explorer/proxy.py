@@ -145,8 +145,9 @@ class AgentProxy:
             httpx.HTTPError: The agent can't be reached.
         """
         suffix = f"?{query}" if query else ""
-        response = None
+        response, card_url = None, self.agent
         for path in CARD_PATHS:
+            card_url = self.agent.join(path)
             response = await self._read(self.agent.join(path + suffix), headers)
             if response.status_code not in MISSING_STATUSES:
                 break
@@ -154,7 +155,6 @@ class AgentProxy:
         if response.status_code in (401, 403, 429, 503):
             return response
         if not (response.is_success and is_object(response.content)):
-            card_url = self.agent.join(CARD_PATHS[0])
             status = f"HTTP {response.status_code}"
             content = "a body that is not a JSON object" if response.is_success else status
             raise AgentUnreachableError(

@@ -139,6 +139,8 @@ def _pop_credentials(members: dict[str, Any], name: str) -> Any:
     upper = name.upper()
     token = members.pop("token", None) or os.environ.get(TOKEN_VARIABLE + upper)
     api_key = members.pop("api_key", None) or os.environ.get(KEY_VARIABLE + upper)
+    oauth_keys = ("client_secret", "issuer", "token_url", "scope")
+    oauth_names = [key for key in oauth_keys if key in members]
     secret = members.pop("client_secret", None) or os.environ.get(SECRET_VARIABLE + upper)
     client_id = members.pop("client_id", None)
     oauth = {key: members.pop(key) for key in ("issuer", "token_url", "scope") if key in members}
@@ -148,8 +150,8 @@ def _pop_credentials(members: dict[str, Any], name: str) -> Any:
         if not secret:
             raise ValueError(f"needs the secret for client_id in {SECRET_VARIABLE}{upper}")
         return ClientCredentials(client_id=client_id, client_secret=secret, **oauth)
-    if oauth:
-        raise ValueError(f"needs client_id for {min(oauth)}")
+    if oauth_names:
+        raise ValueError(f"needs client_id for {min(oauth_names)}")
     return f"Bearer {token}" if token else APIKey(api_key) if api_key else None
 
 

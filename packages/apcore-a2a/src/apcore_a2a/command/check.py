@@ -11,6 +11,7 @@ from apcore_a2a_client import (
     A2AServerError,
     AgentCard,
     AgentSkill,
+    CredentialsRefusedError,
     InvalidParamsError,
     Message,
     SkillNotFoundError,
@@ -218,6 +219,8 @@ class _VersionChecks:
                 yield Check(name, "ok", method())
             except Skipped as reason:
                 yield Check(name, "skipped", str(reason))
+            except CredentialsRefusedError:  # the user is asked whether to send them
+                raise
             except (A2AError, ProtocolViolation, httpx.HTTPError) as error:
                 yield Check(name, "FAILED", f"{type(error).__name__}: {error}")
 
@@ -319,7 +322,7 @@ class _VersionChecks:
 
     def _require_task(self) -> Task:
         if self._task is None or not self._task.id:
-            raise Skipped(self._skip_reason or "the agent answers with messages instead of tasks")
+            raise Skipped(self._skip_reason or "there is no task from the first message")
         return self._task
 
 
