@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from apcore_a2a_auth import JWTAuthenticator
+from apcore_a2a_auth import CardVerifier, ConfigurationError, JWTAuthenticator
 from apcore_a2a_auth.jwks import COOLDOWN, LIFETIME, MAX_STALE, REFRESH, RETRY
 
 from tests.serving import PATIENCE
@@ -379,3 +379,9 @@ async def test_an_issuer_with_a_key_url_recovers_after_a_failure(
     issuer.recover()
     clock.advance(RETRY)
     assert await accepts(authenticator, iss="accounts")
+
+
+def test_a_pinned_key_that_can_verify_nothing_is_refused() -> None:
+    key_for_encryption = {"kty": "OKP", "crv": "X25519", "x": "A" * 43}
+    with pytest.raises(ConfigurationError, match="not a public key for signatures"):
+        CardVerifier([key_for_encryption])
