@@ -53,18 +53,18 @@ INTERRUPTED = {
     TaskState.TASK_STATE_INPUT_REQUIRED: "More input is required",
     TaskState.TASK_STATE_AUTH_REQUIRED: "Authentication is required",
 }
-"""States in which an executor waits for the user, and the question if the status has no text."""
+"""States in which an executor waits for the user, with the question to ask if it sends no text."""
 
 
 class AgentFailedError(ModuleError):
-    """The executor has ended its task as failed, or raised an `A2AError`, with this text."""
+    """The executor has ended its task as failed, or raised an `A2AError`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="AGENT_FAILED", message=message)
 
 
 class AgentRejectedError(ModuleError):
-    """The executor has rejected its task, with this text as its status message."""
+    """The executor has rejected its task."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="AGENT_REJECTED", message=message)
@@ -91,7 +91,7 @@ class Events(EventQueue):
             await self._events.put(event)
 
     async def end(self) -> None:
-        """Add the end of the events."""
+        """Mark the end of the events: after them, `next` returns None."""
         if not self._is_closed:
             await self._events.put(None)
 
@@ -114,7 +114,7 @@ class Caller(User):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the caller is known: always."""
+        """Always True: an anonymous caller is an `UnauthenticatedUser`."""
         return True
 
     @property
@@ -153,23 +153,23 @@ _REPORTED_AT_ONCE = {
     TaskState.TASK_STATE_SUBMITTED,
     TaskState.TASK_STATE_WORKING,
     TaskState.TASK_STATE_COMPLETED,
-    TaskState.TASK_STATE_AUTH_REQUIRED,  # the executor may wait for it without returning
+    TaskState.TASK_STATE_AUTH_REQUIRED,  # the executor may await it before it returns
 }
-"""States whose message is progress; in others, it says why the task has paused or ended."""
+"""States whose message is progress; other states' messages say why the task has paused or ended."""
 
 
 class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
-    Its events become chunks, progress, questions and outcomes. When a task continues, its
-    messages and artifacts are in `current_task`, even in another process. The context id is
-    `turn.session_id`, which differs between callers; `context.call_context.state["turn"]` holds
-    the turn.
+    Its events become chunks, progress, questions and outcomes. When a task continues, the
+    `RequestContext` has its messages and artifacts in `current_task`, even in another process. The
+    context id is `turn.session_id`, which differs between callers;
+    `context.call_context.state["turn"]` holds the turn.
 
     Args:
         executor: The executor.
-        card: The executor's card, the source of the name, the description, the version, and the
-            tags and examples of the skills.
+        card: The executor's card. Its name, description and version, and the tags and examples of
+            its skills, are the defaults of these options.
         options: Options of `Agent`.
     """
 
@@ -188,13 +188,13 @@ class ExecutorAgent(Agent):
         self._executor = executor
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Execute, and yield the events of the executor as they come."""
+        """Run the executor, and yield its events as they come."""
         task = _task_of(turn)
-        # a resumed task has a new artifact, without the earlier chunks
+        # a resumed task gets a new artifact, so the earlier chunks are sent again
         for artifact in task.artifacts:
             yield TaskArtifactUpdateEvent(artifact=artifact)
         events = Events()
-        context = await self._request(turn, task)
+        context = await self._request_context(turn, task)
         execution = asyncio.create_task(self._execute(context, events))
         try:
             while (event := await events.next()) is not None:
@@ -208,10 +208,10 @@ class ExecutorAgent(Agent):
         _settle(turn, task)
 
     async def abandoned(self, turn: Turn) -> None:
-        """Call the `cancel` of the executor, as the SDK does for a paused task."""
+        """Call the executor's `cancel`, as the SDK does when a paused task is canceled."""
         events = Events()
         events.close()
-        await self._executor.cancel(await self._request(turn, _task_of(turn)), events)
+        await self._executor.cancel(await self._request_context(turn, _task_of(turn)), events)
 
     async def _execute(self, context: RequestContext, events: Events) -> None:
         try:
@@ -224,7 +224,7 @@ class ExecutorAgent(Agent):
     async def _cancel(
         self, context: RequestContext, events: Events, execution: asyncio.Task[None]
     ) -> None:
-        """Call the `cancel` of the executor, then cancel the `execute` that runs."""
+        """Call the executor's `cancel`, then cancel the running `execute`."""
         events.close()
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):
@@ -237,8 +237,8 @@ class ExecutorAgent(Agent):
             if execution.done() and not execution.cancelled():
                 execution.exception()  # otherwise asyncio logs that it was never retrieved
 
-    async def _request(self, turn: Turn, task: Task) -> RequestContext:
-        """Return the context that the SDK would make for a message."""
+    async def _request_context(self, turn: Turn, task: Task) -> RequestContext:
+        """Return the context that the SDK would make for the message of a turn."""
         message = Message(message_id=turn.message_id, role=Role.ROLE_USER)
         message.parts.extend(await self.contents(turn))
         request = SendMessageRequest(message=message)
@@ -302,8 +302,8 @@ def _task_of(turn: Turn) -> Task:
 def _record(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
     """Apply an event to the task, and yield the new messages, artifacts and statuses.
 
-    A whole task is split into these. The message of a completed task without artifacts is its
-    output.
+    A whole `Task` is split into artifacts and a status. The message of a completed task without
+    artifacts is its output.
     """
     if isinstance(event, Message):
         task.artifacts.append(Artifact(parts=event.parts))
@@ -335,11 +335,11 @@ def _add_artifact(event: TaskArtifactUpdateEvent, task: Task) -> None:
 
 
 def _settle(turn: Turn, task: Task) -> None:
-    """Pause, fail, reject or cancel the turn if the executor has done so."""
+    """Pause, fail, reject or cancel the turn if the executor has done so with its task."""
     status = task.status
     text, data = _text_and_data(status.message)
     if status.state in INTERRUPTED:
-        del task.history[:]  # the store has it
+        del task.history[:]  # the store has the messages
         turn.ask(text or INTERRUPTED[status.state], data, state={"task": json_of(task)})
     if status.state == TaskState.TASK_STATE_FAILED:
         raise AgentFailedError(text or "The agent has failed")
@@ -350,7 +350,7 @@ def _settle(turn: Turn, task: Task) -> None:
 
 
 def _chunk_of(part: Part) -> Any:
-    """Return a part as a chunk: text, a file, or data in which whole numbers are integers."""
+    """Return a part as a chunk: text, a file, or data; whole numbers become integers again."""
     content: Json = to_json(json_of(part))
     if "data" in content:
         return content["data"] if is_mapping(content["data"]) else {"result": content["data"]}
@@ -358,7 +358,7 @@ def _chunk_of(part: Part) -> Any:
 
 
 def _text_and_data(message: Message) -> tuple[str, Any]:
-    """Return the texts of a message, one per line, and its data."""
+    """Return the texts of a message, one per line, and its data: one value, a list, or None."""
     parts: list[Json] = [to_json(json_of(part)) for part in message.parts]
     data = [part["data"] for part in parts if "data" in part]
     return text_in(parts), data[0] if len(data) == 1 else data or None

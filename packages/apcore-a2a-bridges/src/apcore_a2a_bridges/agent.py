@@ -37,7 +37,7 @@ class AgentReply(BaseModel):
 
 
 def text_model(*names: str) -> type[BaseModel]:
-    """Return the model of inputs that are texts."""
+    """Return a model with a text field for each of the names."""
     if names == (TEXT,):
         return Prompt
     fields: dict[str, Any] = {name: (str, Field(description=f"The {name}.")) for name in names}
@@ -65,7 +65,7 @@ def id_of(name: str) -> str:
 class Agent:
     """An agent as an apcore module. A bridge is a subclass with the method `run`.
 
-    Blocking calls and streams both come from `run`. Callbacks may be asynchronous.
+    Calls with and without streaming both use `run`. Callbacks may be asynchronous.
 
     Args:
         name: The name of the agent, from which the id of its skill is made.
@@ -75,12 +75,12 @@ class Agent:
         examples: Example messages, for its Agent Card.
         input_mapper: Function of the inputs and the turn; it returns the framework's input.
         input_key: The input that gets the text of the message.
-        output_key: The member of the framework's output that is its text.
+        output_key: The member of the framework's output that is its text, for bridges that use it.
         before: Function of the turn, called first; it may change the turn, or raise to refuse it.
         on_event: Function of the turn, the framework's event and the chunk that it has become; it
             returns the chunk to send instead, or None to send none. If it raises, the task fails.
-        after: Function of the turn, the output and the error; the output or the error is None. A
-            question of `Turn.ask` counts as an error. It is not called after a cancellation.
+        after: Function of the turn, the output and the error; one of the last two is None. A pause
+            by `ask` or `approve` counts as an error. It is not called after a cancellation.
         part_in: Function of a part of the message (JSON of A2A 1.0) and the turn; it returns the
             part for the framework, or None to drop it.
         part_out: Function of a framework's event and the turn; it returns a chunk, a list of
@@ -91,7 +91,7 @@ class Agent:
             the loss of its replica.
 
     Attributes:
-        module_id: The id of the skill, unless the module is registered with another.
+        module_id: The id of the skill, unless the module is registered with another id.
 
     Example:
         ```python
@@ -238,7 +238,7 @@ class Agent:
     async def mapped_input(self, turn: Turn) -> Any:
         """Return the framework's input: the mapped inputs, or the text of the user.
 
-        An agent with a typed schema gets its inputs, without answers to questions.
+        An agent with a typed schema gets the inputs, without answers to questions.
         """
         if self.input_mapper is not None:
             return await maybe_await(self.input_mapper(turn.inputs, turn))
@@ -249,7 +249,7 @@ class Agent:
     async def contents(self, turn: Turn) -> list[Any]:
         """Return the parts of the message for the framework: a text, and then the other parts.
 
-        The text is what `mapped_input` returns; other values become JSON.
+        The text is what `mapped_input` returns, as JSON unless it is text already.
         """
         text = parts.text_of(await self.mapped_input(turn))
         first = await self.convert_parts([{"text": text}] if text else [], turn)
@@ -267,7 +267,7 @@ class Agent:
         return Turn(inputs, context, text if isinstance(text, str) else "", answer_field)
 
     async def _chunks(self, event: Any, turn: Turn) -> list[Any]:
-        """Convert an event to chunks, by the callbacks."""
+        """Convert an event to chunks, by `part_out` and `on_event`."""
         result = await maybe_await(self.part_out(event, turn))
         chunks: list[Any] = result if is_array(result) else [result]
         if self.on_event is not None:
@@ -296,7 +296,7 @@ def first_paragraph(docstring: str | None) -> str:
 
 
 async def _as_generator(values: Any) -> AsyncGenerator[Any]:
-    """Yield the values that `run` returns in any form, and close a generator at the end."""
+    """Yield the values of a generator, an iterator or a coroutine; close a generator at the end."""
     if inspect.isawaitable(values):  # `async def run` with a return, instead of a yield
         yield await values
         return

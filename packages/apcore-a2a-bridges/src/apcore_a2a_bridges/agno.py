@@ -23,10 +23,10 @@ from .parts import DENIED, Json, text_of
 from .turn import TextMessage, Turn, file_in
 
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
-"""Types of JSON Schema, by the Python types of fields that a tool asks the user for."""
+"""JSON Schema types, by the names of the Python types that tools declare for user input."""
 LOGGERS = ("agno", "agno-team", "agno-workflow")
 MEDIA = {"image": "images", "audio": "audio", "video": "videos"}
-"""The arguments of a run for files, by main type; other files go into `files`."""
+"""The arguments of a run that take files, by main media type; other files go into `files`."""
 ROLES = {"user": "user", "agent": "assistant"}
 TELEMETRY = "AGNO_TELEMETRY"
 """The variable that turns Agno's telemetry on or off."""
@@ -39,7 +39,7 @@ class AgnoError(RuntimeError):
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """Convert a part of a message to text, or to an image, audio, video or file of Agno.
 
-    Data becomes JSON text. A link becomes text too: Agno would load a file from its URL itself.
+    Data becomes JSON text. A link becomes text too, so that Agno does not load URLs of clients.
 
     >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
     ('Hello', '{"n": 1}')
@@ -151,7 +151,7 @@ class AgnoAgent(Agent):
         }
 
     async def _arguments(self, turn: Turn) -> Json:
-        """Return the arguments of a run: its input, after the texts of the conversation."""
+        """Return the arguments of a run; its input may begin with the texts of the conversation."""
         from agno.models.message import Message
 
         texts: list[Any] = []
@@ -236,6 +236,7 @@ def _answer(requirement: Any, turn: Turn) -> None:
 def _ask(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
+    # in a loaded run, `tools` has copies of the calls, without the answers of the user
     own_needs = [need for need in run.requirements or () if need.member_run_id is None]
     tools = {need.tool_execution.tool_call_id: need.tool_execution for need in own_needs}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]

@@ -44,9 +44,10 @@ class FunctionAgent(Agent):
     """A function, coroutine function, generator function, or object with `__call__`, as an agent.
 
     A function with one text parameter gets the text of the user; its answer is what it returns or
-    yields. Other parameters become the typed inputs of the skill, and the return type becomes its
-    output. Parameters with a default and no type keep their default. A parameter called
-    `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context` gets the context.
+    yields. The parameters of other functions are the typed inputs of the skill. The return type
+    becomes the output schema. Parameters with a default and no type keep their default. A
+    parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context`
+    gets the context.
 
     Functions that are not asynchronous run in threads, where a cancellation can't interrupt them;
     they see it in `turn.is_canceled`.
@@ -89,8 +90,8 @@ class FunctionAgent(Agent):
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Call the function, and yield what it yields or returns."""
         call = partial(self._function, *await self._arguments(turn), **self._keywords(turn))
-        code = _code_of(self._function)
-        if inspect.isasyncgenfunction(code) or inspect.iscoroutinefunction(code):
+        inner = _inner_function(self._function)
+        if inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner):
             result = call()
         else:
             result = await in_thread(call)
@@ -119,8 +120,8 @@ class ObjectAgent(Agent):
     """An object with a method `invoke`, and perhaps `stream`, `cancel`, `close` and `get_metadata`.
 
     These are the methods of adapters of a2a-adapter. `invoke` and `stream` get the text of the
-    user. They and `cancel`, which is called when a turn is canceled, also get `context_id` and
-    `task_id` if they take them.
+    user; `cancel` is called when a turn is canceled. All three also get `context_id` and `task_id`
+    if they have such parameters.
 
     Args:
         adapter: The object.
@@ -149,7 +150,7 @@ class ObjectAgent(Agent):
             if self._streams:
                 async for chunk in self._stream(mapped_input, turn):
                     yield chunk
-            if not self._streams:
+            if not self._streams:  # `_stream` sets it to False if the object can't stream
                 yield await self._call(self._adapter.invoke, mapped_input, turn)
         except asyncio.CancelledError:
             cancel = getattr(self._adapter, "cancel", None)
@@ -190,7 +191,7 @@ def _ids_for(function: Callable[..., Any], turn: Turn) -> Json:
 
 
 async def _in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
-    """Yield the values of a generator whose steps run in threads."""
+    """Yield the values of an iterator whose steps run in threads."""
     end = object()
     try:
         while (value := await in_thread(next, values, end)) is not end:
@@ -203,21 +204,21 @@ async def _in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
 
 def _hints_of(function: Any) -> Mapping[str, Any]:
     """Return the annotations of a function, as far as they can be evaluated."""
-    code = _code_of(function)
+    inner = _inner_function(function)
     try:
-        return typing.get_type_hints(code, include_extras=True)
+        return typing.get_type_hints(inner, include_extras=True)
     except (NameError, TypeError):  # for a type that only type checkers import, or a builtin
-        return dict(getattr(code, "__annotations__", {}))
+        return dict(getattr(inner, "__annotations__", {}))
 
 
-def _code_of(function: Any) -> Any:
+def _inner_function(function: Any) -> Any:
     """Return the function behind a `functools.partial` or an object with `__call__`."""
     inner = getattr(function, "func", function)
     return inner if inspect.isroutine(inner) else type(inner).__call__
 
 
 def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
-    """Return the kind of object that a parameter gets besides inputs: turn, context or none."""
+    """Return `turn` or `context` if a parameter gets that object; an empty string for an input."""
     hint = hints.get(name)
     if hint is Turn or name == "turn" or hint == "Turn":
         return "turn"

@@ -1,4 +1,4 @@
-"""Claude Code and Codex, by their commands."""
+"""Claude Code and Codex, run by their commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .parts import Json
 from .turn import Turn
 
 MAX_SESSIONS = 10_000
-"""Maximum number of conversations for which an agent remembers its program's session."""
+"""Maximum number of conversations whose sessions in Codex an agent remembers."""
 CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 """Tokens that a model has read: new ones, and those written to and read from its cache."""
 
@@ -87,11 +87,11 @@ class ClaudeCodeAgent(CommandAgent):
         self._command += ["--include-partial-messages", *args]
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
-        """Return the commands that resume and that begin the session of the conversation."""
+        """Return commands that resume and begin the session; the likelier one comes first."""
         session = str(UUID(digest_of(turn)))
         folder = ["--add-dir", str(paths[0].parent)] if paths else []
-        names = ["--resume", "--session-id"] if turn.messages else ["--session-id", "--resume"]
-        return [Command([*self._command, *folder, name, session], text) for name in names]
+        flags = ["--resume", "--session-id"] if turn.messages else ["--session-id", "--resume"]
+        return [Command([*self._command, *folder, flag, session], text) for flag in flags]
 
     def failure_in(self, value: Any) -> str:
         """Return the error in the result of Claude Code; empty if there is none."""
@@ -111,8 +111,9 @@ class ClaudeCodeAgent(CommandAgent):
 class CodexAgent(CommandAgent):
     """Codex, by its command `codex exec`.
 
-    Codex chooses the id of its session. The agent remembers it, and the tokens of its turns; after
-    a restart, or on another replica, a new session gets the texts of the conversation instead.
+    Codex chooses the id of its session. The agent remembers the id, and the tokens used in the
+    session; after a restart, or on another replica, a new session gets the texts of the
+    conversation instead.
 
     Args:
         command: The command.
@@ -135,7 +136,7 @@ class CodexAgent(CommandAgent):
         self._sessions: OrderedDict[str, _CodexSession] = OrderedDict()
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
-        """Return the commands that resume the session, if it is known, and that begin one."""
+        """Return a command that resumes the session, if known, and one that begins another."""
         images = [word for path in paths if _is_image(path) for word in ("--image", str(path))]
         session = self._sessions.get(turn.session_id)
         resume = [] if session is None else ["resume", session.thread_id]
@@ -161,7 +162,7 @@ class CodexAgent(CommandAgent):
 
     def failure_in(self, value: Any) -> str:
         """Return the reason why the turn has failed; empty if it has not."""
-        if value.get("type") != "turn.failed":  # after an "error", it may reconnect
+        if value.get("type") != "turn.failed":  # after an "error", Codex may reconnect
             return ""
         return str(object_at(value, "error").get("message", "no reason given"))
 
@@ -210,7 +211,7 @@ def _stream_event_in(event: Json) -> Json:
 
 
 def _begins_text(event: Json) -> bool:
-    """Return whether a model begins another text."""
+    """Return whether an event begins a text of the model."""
     is_start = _stream_event_in(event).get("type") == "content_block_start"
     return is_start and object_at(event, "event", "content_block").get("type") == "text"
 

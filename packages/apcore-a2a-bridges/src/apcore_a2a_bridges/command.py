@@ -99,11 +99,11 @@ class CommandAgent(Agent):
 
     The program gets the text in the argument that has `{text}`, or else as its input. `{session}`
     becomes an id of the conversation, which differs between callers. Files of the message are
-    written to a folder for the turn, and named at the end of the text. A cancellation ends the
-    program and all processes that it has started.
+    written to a folder for the turn, and their paths are listed at the end of the text. A
+    cancellation ends the program and all processes that it has started.
 
     Args:
-        command: The program and its arguments; a text is split as a shell does.
+        command: The program and its arguments; a `str` is split as a shell does.
         output: Format of its output: `text`, which is streamed; `json`, one document; or `lines`, a
             JSON document in each line. With JSON, `output_key` names the member with the text.
         cwd: The folder that it runs in.
@@ -231,6 +231,7 @@ class CommandAgent(Agent):
                 if len(written) > MAX_OUTPUT:
                     raise CommandError(f"The output has more than {MAX_OUTPUT} bytes")
             await program.exit_code()
+            # without an output, the document may be in the error output
             text = written.decode(errors="replace") or program.errors
             if "{" in text:
                 yield json.JSONDecoder().raw_decode(text, text.index("{"))[0]

@@ -77,7 +77,7 @@ def _usage_of(counts: Json | None) -> Usage | None:
 
 @dataclass(slots=True)
 class _PausedCrew:
-    """The tasks that a crew has done before it asks for a review: state of the pause, as JSON.
+    """The tasks that a crew has done before it asks for a review: the state of the pause, as JSON.
 
     Attributes:
         inputs: The inputs of the crew.
@@ -92,8 +92,8 @@ class CrewAIAgent(Agent):
     """A crew of CrewAI. Each turn has a copy of it.
 
     A single placeholder in its tasks and agents gets the text of the message; several are
-    the inputs of a typed skill. The crew gets the conversation as CrewAI's chat messages. A task
-    with `human_input` pauses after its result, until the user accepts it.
+    the inputs of a typed skill. The crew gets the conversation as CrewAI's chat messages. After a
+    crew's task with `human_input`, the A2A task pauses until the user accepts the result.
 
     Args:
         crew: The crew.
@@ -123,6 +123,7 @@ class CrewAIAgent(Agent):
         """Run the crew up to the next task that asks for a review, or to its end."""
         keep_private()
         paused, feedback = await self._load_paused(turn)
+        # with feedback, the last finished task runs again
         done_count = len(paused.outputs) - (feedback is not None)
         review_indexes = [n for n, task in enumerate(self._crew.tasks) if task.human_input]
         stop_index = next((index for index in review_indexes if index >= done_count), None)
@@ -170,7 +171,7 @@ class CrewAIAgent(Agent):
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
     def _copy(self, paused: _PausedCrew, done_count: int, stop_index: int | None) -> Any:
-        """Return a copy of the crew that skips finished tasks, and ends after *stop_index*."""
+        """Return a copy of the crew that skips finished tasks and has none after *stop_index*."""
         from crewai.tasks.task_output import TaskOutput
 
         crew = self._crew.copy()
@@ -211,7 +212,7 @@ def _can_stream(crew: Any) -> bool:
     if getattr(agent, "reasoning", False) or getattr(agent, "planning_config", None):
         return False
     tools = task.tools or agent.tools or agent.allow_delegation or crew.memory
-    calls_functions = getattr(agent.llm, "supports_function_calling", bool)
+    calls_functions = getattr(agent.llm, "supports_function_calling", bool)  # bool() is False
     return not tools or calls_functions()
 
 
@@ -224,7 +225,7 @@ def _stream_models(crew: Any, overrides: ExitStack) -> None:
             overrides.enter_context(call_stream_override(agent.llm, True))
 
 
-def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> None:
+def _add_feedback(tasks: list[Any], index: int, result: str, feedback: str) -> None:
     """Let a task run again with its previous result and the user's feedback as its context."""
     from crewai import Task
     from crewai.tasks.task_output import TaskOutput
@@ -232,9 +233,9 @@ def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> 
     text = f"Your result was:\n{result}\n\nRevise it. The user's feedback is:\n{feedback}"
     review = Task(description="Review the result", expected_output="Feedback")
     review.output = TaskOutput(description="Review", raw=text, agent="User")
-    context = tasks[number].context
-    earlier_tasks = context if isinstance(context, list) else tasks[:number] if context else []
-    tasks[number].context = [*earlier_tasks, review]
+    context = tasks[index].context
+    earlier_tasks = context if isinstance(context, list) else tasks[:index] if context else []
+    tasks[index].context = [*earlier_tasks, review]
 
 
 def _json_of(output: Any) -> Json:

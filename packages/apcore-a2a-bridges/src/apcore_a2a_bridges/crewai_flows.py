@@ -33,9 +33,9 @@ class _PausedFlow:
     Attributes:
         inputs: The inputs of the flow.
         answers: The questions of `Flow.ask` since the beginning or the last feedback, with their
-            answers; the last one has no answer yet if the flow waits for that.
-        feedback: The flow that has asked for feedback: its id, its state and what was asked; with
-            the user's feedback, once there is any. None if it has not asked for feedback.
+            answers. If the flow waits for an answer, the last question has none yet.
+        feedback: The request for feedback: the id and the state of the flow, and what it asked;
+            later also the user's feedback. None if the flow has not asked for feedback.
     """
 
     inputs: Json
@@ -56,8 +56,8 @@ class CrewAIFlowAgent(Agent):
 
     The inputs become members of the flow's state: the fields of a typed state are the inputs of a
     typed skill; otherwise the member `text` gets the text of the user. The member `history` gets
-    the conversation, if the state has one. A flow with persistence continues with its state in
-    the next turn of the same conversation.
+    the conversation, unless a typed state lacks it. A flow with persistence continues with its
+    state in the next turn of the same conversation.
 
     `Flow.ask` and `@human_feedback` pause the task. After an answer to `ask`, the flow runs again
     from its beginning, or from the last feedback.
@@ -81,7 +81,7 @@ class CrewAIFlowAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._kind = kind
         self._fields = {name: getattr(template, name) for name in template.model_fields_set}
-        if not template._instance_persistence:  # the class creates another one
+        if not template._instance_persistence:  # the class creates another persistence
             self._fields.pop("persistence", None)
         self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
         self._methods = frozenset(methods)
@@ -178,7 +178,7 @@ class _InputProvider:
         self._answers = [*answers]
 
     def request_input(self, message: str, flow: Any, metadata: Any = None) -> str:
-        """Return the answer to a question."""
+        """Return the known answer to a question, or raise `Question`."""
         for answer in self._answers:
             if answer["question"] == message:
                 self._answers.remove(answer)
@@ -193,7 +193,7 @@ def _persistence_type() -> Any:
     from crewai.flow.persistence import FlowPersistence
 
     class TaskPersistence(FlowPersistence):  # type: ignore[misc]  # not installed here
-        """Keeps a request for feedback for the task; states go to the flow's own persistence."""
+        """Persistence that keeps requests for feedback; states go to the flow's own persistence."""
 
         persistence_type: str = "TaskPersistence"
         inner: Any = None

@@ -60,12 +60,12 @@ class Run:
     outside. It ends itself at its next event, for example the next piece of an answer.
 
     Args:
-        start: Function that starts the crew or the flow.
+        start: Function that returns a coroutine, which runs the crew or the flow.
         is_wanted: Function that returns whether `events` yields an event; it is called in the
             context that emits the event.
 
     Attributes:
-        result: The value that the coroutine has returned.
+        result: The value that this coroutine has returned.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Run:
     async def _run(self) -> None:
         try:
             self.result = await self._start()
-        except BaseException as error:  # raised by `events`, in the thread of the server
+        except BaseException as error:  # `events` raises it in the thread of the server
             self._error = error
         finally:
             self._put(_END)
@@ -146,7 +146,7 @@ class _NoTerminal:
 
 
 class _FeedbackProvider:
-    """A `HumanFeedbackProvider` that pauses flows of this module; other flows use the terminal."""
+    """A `HumanFeedbackProvider` that pauses flows in a `Run`; other flows use the terminal."""
 
     def request_feedback(self, context: Any, flow: Any) -> Any:
         """Pause the flow, or ask in the terminal."""

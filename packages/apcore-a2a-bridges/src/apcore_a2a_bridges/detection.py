@@ -121,7 +121,7 @@ def full_name(kind: type[Any]) -> str:
 def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
     """Add a bridge, or replace one.
 
-    Packages can do the same with an entry point of the group `apcore_a2a.bridges`.
+    Packages can also add bridges with an entry point of the group `apcore_a2a.bridges`.
 
     Args:
         name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
@@ -135,7 +135,7 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
 
 
 def register_adapter(name: str) -> Callable[[T], T]:
-    """Decorate a class, so that `load_bridge` instantiates it for configs with this `bridge`.
+    """Decorate a class that `load_bridge` instantiates for configs with this name as `bridge`.
 
     >>> @register_adapter("parrot")
     ... class Parrot(Agent):

@@ -24,9 +24,9 @@ MAX_SESSION_ID = 128
 CONFIRMATION = "adk_request_confirmation"
 """The function call by which ADK asks whether a tool may run."""
 FUNCTION_CALL = "function_call"
-"""The `adk_type` of the data in which clients of ADK get a function call."""
+"""The value of the metadata `adk_type` in parts with a function call, for clients of ADK."""
 FUNCTION_RESPONSE = "function_response"
-"""The `adk_type` of the data in which clients of ADK answer a function call."""
+"""The value of the metadata `adk_type` in parts by which clients of ADK answer such a call."""
 
 
 class ADKError(RuntimeError):
@@ -34,10 +34,10 @@ class ADKError(RuntimeError):
 
 
 def user_id_of(turn: Turn) -> str:
-    """Return the user for ADK: the principal, or a user per conversation of anonymous callers.
+    """Return the id of the user in ADK: the principal, or an id per conversation if anonymous.
 
-    With only the id of an identity, callers with the same id from two issuers would share the
-    `user:` state.
+    The id of an identity is not enough: callers with the same id from two issuers would share
+    ADK's `user:` state.
     """
     return turn.principal or f"A2A_USER_{turn.context_id}"
 
@@ -81,13 +81,13 @@ def part_out(event: Any, turn: Turn) -> Any:
 class ADKAgent(Agent):
     """An agent of google-adk: an `LlmAgent` or any other `BaseAgent`.
 
-    Its session belongs to the caller and the conversation. A long-running tool, and a tool that
-    has to be confirmed, pause the task. An agent with an input or output schema is typed.
+    Each conversation of a caller has a session. A long-running tool, and a tool that has to be
+    confirmed, pause the task. An agent with an input or output schema is typed.
 
     Args:
         agent: The agent.
         runner: The runner to use, with its services; by default, one with sessions in memory.
-        session_service: The sessions, if there is no runner.
+        session_service: The service for sessions, if there is no runner.
         app_name: The name of the application in ADK, if there is no runner.
         run_config: ADK's config of runs; by default, text is streamed.
         options: Options of `Agent`.
@@ -142,6 +142,7 @@ class ADKAgent(Agent):
                 failure = failure or _failure_in(event)
                 waiting_calls |= _long_running_calls(event)
                 self._add_metadata(turn, event)
+                # the event after partial ones repeats their texts
                 new_event = _without_texts(event) if has_partial and not event.partial else event
                 has_partial = bool(event.partial)
                 if self._is_typed:
@@ -156,7 +157,7 @@ class ADKAgent(Agent):
             yield json.loads(texts)
 
     async def close(self) -> None:
-        """Close the runner, unless it is the caller's."""
+        """Close the runner, unless it was passed as an option."""
         if self._runner is not None and self._is_own_runner:
             await self._runner.close()
             self._runner = None
@@ -194,7 +195,7 @@ class ADKAgent(Agent):
         ]
 
     async def _restore(self, runner: Any, turn: Turn) -> None:
-        """Create the session of a turn if there is none, with its saved events or messages."""
+        """Create the session of a turn if it is missing, from a paused task or past messages."""
         from google.adk.events import Event
         from google.genai import types
 

@@ -79,7 +79,7 @@ def chunks_of(message: Any) -> list[str | File]:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value with dicts and lists in place of models, dataclasses and other sequences."""
+    """Return a value with dicts and lists in place of models, dataclasses and other collections."""
     if isinstance(value, BaseModel):
         return to_plain(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type):
@@ -155,7 +155,7 @@ class LangChainAgent(Agent):
         runnable: The runnable.
         run_config: Its `RunnableConfig`, or a function of the turn that returns it. The bridge adds
             `configurable.session_id`, for `RunnableWithMessageHistory`.
-        options: Options of `Agent`. `output_key` is the member of its output to send.
+        options: Options of `Agent`. `output_key` is the member of the runnable's output to send.
     """
 
     default_part_in = staticmethod(part_in)

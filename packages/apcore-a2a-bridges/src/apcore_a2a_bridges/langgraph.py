@@ -40,7 +40,10 @@ Event: TypeAlias = tuple[str, Any]
 AI_TYPES = ("ai", "AIMessageChunk")
 """Types of messages that a model writes."""
 INTERRUPT, CALLS = "langgraph_interrupt", "langgraph_calls"
-"""Members of a pause's state: the id of the interrupt, and how many calls of tools it is about."""
+"""Members of a pause's state: the id of the interrupt, and the number of tool calls to decide on.
+
+The number is None if the middleware waits for a single decision, and not for a list.
+"""
 INTERRUPTS = "__interrupt__"
 """The member of LangGraph's updates with interrupts."""
 MODES = ["messages", "updates", "custom", "values"]
@@ -88,7 +91,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 class LangGraphAgent(Agent):
-    """A compiled graph: one that takes messages or a text is a chat agent, any other a typed skill.
+    """A compiled graph: a chat agent if it takes messages or a text, or else a typed skill.
 
     With a checkpointer, the graph remembers each conversation of a caller in a thread of its own,
     and `interrupt()` asks the user. Without a checkpointer, it gets the messages so far.
@@ -96,8 +99,8 @@ class LangGraphAgent(Agent):
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
-        checkpointer: A checkpointer for a graph that has none; or a function, called in the
-            server's event loop, that returns one or an asynchronous context manager of one.
+        checkpointer: For a graph that has none: a checkpointer, an asynchronous context manager of
+            one, or a function that returns either, called in the server's event loop.
         run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
             bridge adds `configurable.thread_id`.
         context: The runtime context of each run, or a function of the turn that returns it.
@@ -284,8 +287,8 @@ class LangGraphAgent(Agent):
 class _SentMessages:
     """The messages of a run so far, to send each only once.
 
-    LangGraph emits the tokens of a model, and then the whole messages that nodes return, which may
-    be the same message or a copy of it.
+    LangGraph emits the tokens of a model, and then the whole messages that nodes return: the same
+    message, a copy with another id, or a new message.
 
     Args:
         nodes: The nodes whose messages are sent; empty for all nodes.
@@ -297,7 +300,7 @@ class _SentMessages:
         self._node_paths: dict[str, str] = {}
 
     def new_events(self, item: tuple[Any, Mapping[str, Any]]) -> list[Event]:
-        """Return the events for a message; another message begins a new paragraph."""
+        """Return the events for a message; each further message begins a new paragraph."""
         message, metadata = item
         if message.type not in AI_TYPES or not self._is_wanted(metadata):
             return []
@@ -345,7 +348,8 @@ def _model_of(graph: Any, which: typing.Literal["input", "output"]) -> type[Base
     if kind is None or type(kind).__module__ != "typing" or sys.version_info >= (3, 12):
         model: type[BaseModel] = getattr(graph, f"get_{which}_schema")()
         return model
-    hints = typing.get_type_hints(kind, include_extras=True)  # pydantic refuses typing.TypedDict
+    # before Python 3.12, pydantic refuses typing.TypedDict
+    hints = typing.get_type_hints(kind, include_extras=True)
     required = kind.__required_keys__ if which == "input" else ()
     fields: dict[str, Any] = {
         name: (hint, ... if name in required else None) for name, hint in hints.items()
@@ -417,7 +421,7 @@ def _decisions_in(schema: Any) -> Iterator[str]:
 
 
 def _question_of(value: Any) -> str:
-    """Return the text of the value of an interrupt."""
+    """Return the question in the value of an interrupt."""
     if isinstance(value, str):
         return value
     texts = [value.get(key) for key in QUESTION_KEYS] if is_mapping(value) else []

@@ -11,7 +11,7 @@ _counts: dict[tuple[str, logging.Filter], int] = {}
 
 
 class ExceptionTextFilter(logging.Filter):
-    """A filter that replaces exceptions in a record by their types, and logs it whole at DEBUG.
+    """A filter that replaces exceptions in a record by their types; DEBUG gets the whole record.
 
     It changes exceptions that a record has as its `exc_info` or as arguments.
     """

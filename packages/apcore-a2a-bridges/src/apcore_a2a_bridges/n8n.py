@@ -93,11 +93,11 @@ class N8nAgent(Agent):
 
     Args:
         url: The production URL of the webhook.
-        message_field: The member of the body that is the text.
+        message_field: The member of the request's body that gets the text.
         headers: Headers of the requests, such as those for the webhook's authentication.
         nodes: Names of the nodes whose streamed pieces are sent; empty for all nodes.
         resume_key: The member of an answer that has the URL of a Wait node.
-        backoff: Seconds before the second attempt; they double with each one.
+        backoff: Seconds before the second attempt; each further attempt doubles them.
         options: Options of `Agent`. A request is repeated if the workflow was not started and, with
             `idempotent` annotations, also after a lost connection, 502 and 504.
 
@@ -175,7 +175,7 @@ class N8nAgent(Agent):
 
     @asynccontextmanager
     async def _response(self, turn: Turn) -> AsyncGenerator[Response]:
-        """Yield the response of n8n to a turn, whose body is not read yet."""
+        """Yield n8n's response to a turn; the body of the response is not read yet."""
         response = await self._send(turn)
         try:
             if not response.is_success:

@@ -52,8 +52,8 @@ def part_out(event: Any, turn: Turn) -> Any:
 class OpenAIAgent(Agent):
     """An agent of the OpenAI Agents SDK; handoffs and guardrails work as usual.
 
-    It gets the texts of the conversation, unless it has a session of its own. Nothing is sent to
-    OpenAI's tracing, unless *run_config* enables it.
+    It gets the texts of the conversation, unless it has a session of its own. Without a
+    *run_config*, nothing is sent to OpenAI's tracing.
 
     Args:
         agent: The agent.
@@ -116,7 +116,7 @@ class OpenAIAgent(Agent):
                 if self._has_text_output or event.type != "raw_response_event":
                     yield event
         except BaseException:  # whatever ends the turn must end the run
-            result.cancel()  # its run is a task of its own, which a cancellation does not reach
+            result.cancel()  # the run is another asyncio task, which is not canceled with this one
             raise
         usage = result.context_wrapper.usage
         tokens = (usage.input_tokens, usage.output_tokens)  # including those before a pause

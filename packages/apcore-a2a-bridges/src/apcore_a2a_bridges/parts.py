@@ -14,7 +14,7 @@ from .turn import Turn, file_in
 
 Json = dict[str, Any]
 Chunk: TypeAlias = str | Json | File | Usage | Progress
-"""A part of an agent's answer: text, data, a file, or a report."""
+"""A part of an agent's answer: text, data, a file, usage or progress."""
 
 FILES = "files"
 """The member of an output with its files."""

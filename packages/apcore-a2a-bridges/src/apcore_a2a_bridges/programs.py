@@ -70,11 +70,11 @@ class Program:
 
     async def read(self) -> bytes:
         """Return the next bytes of the output; empty at its end."""
-        return await self._wait_for(lambda output: output.read(READ_SIZE))
+        return await self._read_output(lambda output: output.read(READ_SIZE))
 
     async def readline(self) -> bytes:
         """Return the next line of the output; empty at its end."""
-        return await self._wait_for(asyncio.StreamReader.readline)
+        return await self._read_output(asyncio.StreamReader.readline)
 
     async def exit_code(self) -> int:
         """Return the exit code; wait up to `IDLE` seconds for the rest of the error output."""
@@ -112,7 +112,7 @@ class Program:
         with suppress(ProcessLookupError):  # the group is empty
             os.killpg(self._process.pid, number)
 
-    async def _wait_for(self, read: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> bytes:
+    async def _read_output(self, read: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> bytes:
         """Read, unless the program has ended and another process keeps its pipe open."""
         output = self._process.stdout
         if output is None:
@@ -135,7 +135,7 @@ class Program:
     async def _write(self, text: str) -> None:
         stdin = self._process.stdin
         if stdin is not None:
-            with suppress(BrokenPipeError, ConnectionResetError):  # it ignores its input
+            with suppress(BrokenPipeError, ConnectionResetError):  # the program ignores its input
                 stdin.write(text.encode(errors="replace"))
                 await stdin.drain()
             stdin.close()

@@ -192,7 +192,7 @@ class _PausedRun:
         turn.ask(f"What is the result of {call['tool']}?", data, state=state)
 
     def arguments(self) -> Json:
-        """Return the arguments for the continued run."""
+        """Return the arguments of `run_stream_events` that continue the run."""
         from pydantic_ai import DeferredToolResults, ToolDenied
         from pydantic_ai.messages import ModelMessagesTypeAdapter
 

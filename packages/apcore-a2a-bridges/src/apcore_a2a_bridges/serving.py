@@ -24,8 +24,8 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
     """Return the ASGI application that serves an agent, or several as the skills of one.
 
     Args:
-        agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
-        options: Options of `create_app` of apcore-a2a-server, of `Agent` and of its bridge.
+        agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
+        options: Options of `create_app` in apcore-a2a-server, of `Agent` and the agent's bridge.
 
     Raises:
         ImportError: apcore-a2a-server is not installed.
@@ -53,11 +53,11 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
     """Serve an agent, or several as the skills of one, until SIGINT or SIGTERM.
 
     Args:
-        agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
+        agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
         host: The address to listen on; `0.0.0.0` for all. Other machines can then call the agent,
             so set `auth` as well.
         port: The port to listen on.
-        options: Options of `serve` of apcore-a2a-server, of `Agent` and of its bridge.
+        options: Options of `serve` in apcore-a2a-server, of `Agent` and the agent's bridge.
 
     Raises:
         ImportError: apcore-a2a-server is not installed.
@@ -87,9 +87,9 @@ def build_agent_card(
     """Return the Agent Card of an agent, or of several as the skills of one, as a type of the SDK.
 
     Args:
-        agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
+        agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
         url: The URL of the agent.
-        options: Options of `Agent` and of its bridge.
+        options: Options of `Agent` and of the agent's bridge.
 
     >>> build_agent_card(lambda text: text, name="Echo").skills[0].id
     'echo'
@@ -146,7 +146,7 @@ def _divide_options(
 
 @contextmanager
 def _explain_missing_server(feature: str) -> Generator[None]:
-    """Explain how to install the server if an import in the block fails because it is missing."""
+    """Explain how to install the server if an import in the block fails without it."""
     try:
         yield
     except ModuleNotFoundError as error:

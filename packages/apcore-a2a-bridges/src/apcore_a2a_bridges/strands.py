@@ -92,9 +92,10 @@ def part_out(event: Any, turn: Turn) -> Any:
 class StrandsAgent(Agent):
     """An agent of Strands, or a function that makes one.
 
-    An agent of Strands has one conversation, and runs one turn at a time. A single agent therefore
-    loads the messages and the state of a conversation for each turn. With a function, each turn
-    has an agent of its own, and turns run at the same time. Interrupts pause the task.
+    An agent of Strands has one conversation, and runs one turn at a time. For a single agent, the
+    bridge therefore loads the messages and the state of the conversation in each turn. With a
+    function, each turn has an agent of its own, and turns run at the same time. Interrupts pause
+    the task.
 
     Args:
         agent: The agent, or a function without parameters that returns a new one.
@@ -152,7 +153,7 @@ class StrandsAgent(Agent):
                 self._agent.load_snapshot(self._template)
 
     def _load(self, agent: Any, turn: Turn) -> None:
-        """Load a conversation: from a paused task, from memory, or from its messages' texts."""
+        """Load a turn's conversation: from a paused task, from memory, or from its texts."""
         from strands.handlers.callback_handler import PrintingCallbackHandler, null_callback_handler
         from strands.types.session import decode_bytes_values
 

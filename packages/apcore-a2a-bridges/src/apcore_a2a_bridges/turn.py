@@ -101,7 +101,7 @@ class Turn:
 
     @property
     def principal(self) -> str:
-        """The caller, in a form that differs between any two callers; empty if anonymous."""
+        """A unique id of the caller; outside of A2A, the id of the identity; empty if anonymous."""
         identity = self.context.identity
         apcore_id = "" if identity is None else identity.id
         return str(getattr(self._services, "principal", "") or apcore_id)
@@ -157,7 +157,7 @@ class Turn:
 
     @property
     def state(self) -> Any:
-        """The `state` of the `ask` or `approve` that this turn follows; None in the first."""
+        """The `state` of the `ask` or `approve` that this turn follows; None in the first turn."""
         return self._services.state
 
     @property
@@ -174,9 +174,10 @@ class Turn:
 
     @property
     def answer(self) -> Any:
-        """The user's answer to `ask`: text, or the JSON of the data; None in the first turn.
+        """The user's answer to `ask`: text, or the data; None in the first turn.
 
-        An answer in text is converted and checked by the choices and the schema of the question.
+        An answer in text is converted and checked by the choices and the schema of the question;
+        without an `answer_field`, it stays text.
         """
         parts = self.answer_parts
         if parts is None:
