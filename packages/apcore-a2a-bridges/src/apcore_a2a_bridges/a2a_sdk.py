@@ -153,7 +153,7 @@ _REPORTED_AT_ONCE = {
     TaskState.TASK_STATE_SUBMITTED,
     TaskState.TASK_STATE_WORKING,
     TaskState.TASK_STATE_COMPLETED,
-    TaskState.TASK_STATE_AUTH_REQUIRED,  # the executor may await it before it returns
+    TaskState.TASK_STATE_AUTH_REQUIRED,  # executors may wait for authentication without returning
 }
 """States whose message is progress; other states' messages say why the task has paused or ended."""
 

@@ -253,6 +253,7 @@ class LangGraphAgent(Agent):
             turn.approve(review.question, data, state=state)
         if review.decisions == {"respond"} and len(review.calls) == 1:
             turn.ask(review.question, data, state=state)
+        # without CALLS in the state, the graph resumes with the answer as it is
         turn.ask(review.question, data, schema=schema, state={INTERRUPT: interrupt.id})
 
     async def _final_events(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:

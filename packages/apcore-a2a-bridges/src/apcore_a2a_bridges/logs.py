@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 _counts: dict[tuple[str, logging.Filter], int] = {}
-"""Number of all loggers when a filter was last added to the loggers of a framework."""
+"""Number of all loggers when a filter was last added, by framework and filter."""
 
 
 class ExceptionTextFilter(logging.Filter):
