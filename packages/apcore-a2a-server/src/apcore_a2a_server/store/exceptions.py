@@ -30,11 +30,11 @@ class StoreFullError(StoreError, A2AError):
 
 
 class StaleError(StoreError):
-    """A change was based on an old version of the task: another change came first."""
+    """A change was based on outdated values of the task, or the task was deleted."""
 
 
 class LeaseLostError(StaleError):
-    """A change was made under a lease that another replica has taken over."""
+    """A change was made under an old lease: the task was leased again."""
 
 
 class NotSavedError(StoreError):
@@ -54,7 +54,7 @@ class RepeatedError(StoreError):
 
 
 class KeyReusedError(RepeatedError):
-    """An idempotency key was used again for another message; the task is the first message's."""
+    """An idempotency key was reused for another message; `task_id` is the first message's task."""
 
 
 class UnavailableError(StoreError, OSError):

@@ -1,4 +1,4 @@
-"""In-process stores: events of tasks, leases and the outbox are kept in memory.
+"""In-process stores: leases, the outbox and the events of tasks are kept in memory.
 
 The event log of a task that has ended is kept for some time as bytes, for readers that reconnect.
 """
@@ -61,6 +61,7 @@ class InProcessStore(Store):
         self._ended_logs: OrderedDict[str, EndedLog] = OrderedDict()
         self._ended_log_bytes = 0
         self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
+        """The digest of the body and the id of the task, by owner and idempotency key."""
         self._outbox = Outbox(self.wake_listener, self._has_log)
         self._span_bytes = 0
         self._delivers = False
@@ -74,7 +75,7 @@ class InProcessStore(Store):
 
     @abstractmethod
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
-        """Return the webhooks of a task that were last written, if they are kept."""
+        """Return the webhooks last written for a task, if the subclass keeps them."""
 
     @abstractmethod
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
@@ -137,12 +138,12 @@ class InProcessStore(Store):
     async def _reserve(self, owner: str, send_key: SendKey, task_id: str) -> None:
         """Reserve an idempotency key for a task, unless another existing task has it."""
         name = owner, send_key.text
-        while holder := self._send_keys.get(name):
-            digest, holder_id = holder
-            if holder_id in self._logs or await self.get(holder_id) is not None:
-                raise send_key.conflict(digest, holder_id)
+        while entry := self._send_keys.get(name):
+            digest, existing_id = entry
+            if existing_id in self._logs or await self.get(existing_id) is not None:
+                raise send_key.conflict(digest, existing_id)
             # another send may have reserved the key while a slow store was read: look again
-            if self._send_keys.get(name) is holder:
+            if self._send_keys.get(name) is entry:
                 del self._send_keys[name]
         self._send_keys[name] = send_key.digest, task_id
         if len(self._send_keys) > self.retention.max_logs:
@@ -156,7 +157,7 @@ class InProcessStore(Store):
             raise StaleError
         if change.lease is not None and change.lease.epoch != task_log.epoch:
             raise LeaseLostError
-        # No await between the check and this: of two concurrent changes, the second is stale.
+        # No await between the checks and this line: of two concurrent changes, the second is stale.
         task_log.version = record.version
         state_events, has_ended = change.state_events, record.task.status.state in TERMINAL
         is_saved = not state_events or await self._save_state(change, task_log, has_ended)
@@ -167,7 +168,7 @@ class InProcessStore(Store):
             self._span_bytes += len(task_log.spans)
         if len(task_log.events) > 2 * self.retention.max_events:
             del task_log.events[: -self.retention.max_events]
-        if not state_events:  # a chunk changes nothing else
+        if not state_events:  # chunks and progress change nothing else
             return change.lease
         if task_log.webhooks:
             self._outbox.add(record, task_log.webhooks, state_events)
@@ -188,7 +189,7 @@ class InProcessStore(Store):
         """Save a change of state; return False if the end of a task could not be saved.
 
         The end is not undone when saving fails: the module has finished, and readers must learn
-        how. Any other change is undone and the error raised; so is one whose saving is cancelled.
+        how. Any other change is undone and the error raised; an end too, if saving is cancelled.
         """
         # The webhook is added first, so that the notifications of this change include it.
         previous_webhooks = task_log.webhooks
@@ -253,7 +254,7 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Remove the webhook of a change, unless edited since; put back the one it replaced."""
+        """Remove the webhook that a change added, unless edited since; restore the replaced one."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
@@ -441,7 +442,7 @@ class InProcessStore(Store):
         return self._logs.setdefault(task_id, TaskLog(base, webhooks=webhooks))
 
     def _archive(self, task_id: str, task_log: TaskLog) -> None:
-        """Keep the log of a task that has ended as bytes, and delete old logs."""
+        """Keep the log of an ended task as bytes, and delete old logs."""
         first_version, packed_events = task_log.events[0].version, pack_events(task_log.events)
         expires = time.monotonic() + self.retention.log_ttl
         self._ended_logs[task_id] = expires, first_version, packed_events, task_log.spans

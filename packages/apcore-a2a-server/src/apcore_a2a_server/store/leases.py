@@ -1,4 +1,4 @@
-"""The heartbeat of a replica: renews its leases, claims orphaned tasks, and polls for changes."""
+"""The background work of a replica: renew leases, claim orphaned tasks, poll for changes."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ CLAIM_INTERVAL = 1.0
 """Maximum number of seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
 """Maximum number of tasks that are claimed at a time."""
-REMOVAL_TIMEOUT = 1.0  # seconds; without removal, a replica is unlisted when its report is old
+REMOVAL_TIMEOUT = 1.0  # seconds; a replica that is not removed is unlisted after a while
 
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
@@ -81,7 +81,7 @@ class Heartbeat:
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
         async with self._store.renewing() as renew:
             while True:
-                # Measured before the call: the store starts the renewed lease during it.
+                # `started_at` is taken before the call: the renewed leases begin during the call.
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):
@@ -106,7 +106,7 @@ class Heartbeat:
 
 
 class LeaseKeeper:
-    """The background tasks that keep this process's leases and claim orphaned tasks.
+    """The background tasks that keep leases, claim orphaned tasks, poll for changes and prune.
 
     A store that only this process uses needs no renewals: the process never claims a task that it
     runs itself, however long its event loop was held up.
@@ -145,7 +145,7 @@ class LeaseKeeper:
 
     @property
     def seconds_since_renewal(self) -> float:
-        """Seconds since all leases of a shared store were last renewed."""
+        """Seconds since this process last renewed its leases of a shared store."""
         return time.monotonic() - self._last_renewal
 
     async def stop(self) -> None:
@@ -248,8 +248,8 @@ class LeaseKeeper:
     def _watched_ids(self) -> list[str]:
         """Return the ids of tasks whose changes by other replicas matter here.
 
-        These are the tasks that run here, if the store is shared, and those that readers wait for
-        and whose records are not up to date in this process.
+        These are the tasks that run here, if the store is shared, and the tasks that readers wait
+        for and that this process has no current record of.
         """
         leases = self._tasks.leases() if self._store.is_shared else []
         awaited_ids = self._tasks.waiters.tasks()

@@ -34,7 +34,7 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Callback for a change of state or a restart: the task before it, None if it is new, and after."""
+"""Callback for a new state or a restart: takes the task before, None if new, and after it."""
 
 
 class Waiter:
@@ -107,7 +107,7 @@ class Waiter:
                 self._wake.set_result(True)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        # in a context of its own: the current one has the facts about the request
+        # in an empty context: the current one would keep the facts about the request in memory
         self._timer = loop.call_at(self._deadline, self._on_timer, loop, context=Context())
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -155,7 +155,7 @@ class LiveTask(Struct):
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
-        client: the client that runs or answers it, if it is known.
+        client: the client that its bytes are counted for; None if it is not known.
         size: about how many bytes it takes in memory, here or in the store.
         kept_size: how many of these bytes are kept here, and not counted by the store.
     """
@@ -389,7 +389,7 @@ class LiveTasks:
             record.resume = None
 
     def _grow(self, live: LiveTask, growth: int | None) -> None:
-        """Count a task after a change, which adds *growth* bytes; measure it if that is None."""
+        """Count the bytes that a change adds; measure the task if *growth* is None."""
         if self._live.get(live.record.task.id) is not live:
             self._add(live)
         if growth is not None:
@@ -410,11 +410,11 @@ class LiveTasks:
         return None if live is None else live.lease
 
     async def lease_holders(self, task_ids: Sequence[str]) -> dict[str, str]:
-        """Return the ids of the replicas that run these tasks, by the ids of the running tasks."""
+        """Return the ids of the replicas that run these tasks, by task id."""
         own_id = self.store.replica_id
         holders = {task_id: own_id for task_id in task_ids if self.lease_of(task_id) is not None}
-        other_ids = [task_id for task_id in task_ids if task_id not in holders]
-        return {**await self.store.lease_holders(other_ids), **holders} if other_ids else holders
+        rest = [task_id for task_id in task_ids if task_id not in holders]
+        return {**await self.store.lease_holders(rest), **holders} if rest else holders
 
     def leases(self) -> list[Lease]:
         """Return the leases of all tasks that this process runs."""

@@ -64,7 +64,7 @@ async def check(address: str) -> Report:
         ```
     """
     schema, location = _schema_of(address)
-    version = await _current_version(schema, location)
+    version = await _check_version(schema, location)
     faults, state_counts, dead_letters = await schema.check(location)
     tasks = {NAMES[STATES[number]]: count for number, count in state_counts}
     return Report(version=version, faults=faults, tasks=tasks, dead_letters=dead_letters)
@@ -130,7 +130,7 @@ async def open_durable(address: str, retention: Retention | None = None) -> Asyn
         UnavailableError: The store can't be used, or has another schema version.
     """
     schema, location = _schema_of(address)
-    await _current_version(schema, location)
+    await _check_version(schema, location)
     store = open_store(address)
     await store.start(retention=retention)
     try:
@@ -139,8 +139,8 @@ async def open_durable(address: str, retention: Retention | None = None) -> Asyn
         await store.close()
 
 
-async def _current_version(schema: Any, location: str) -> int:
-    """Return the schema version of a store, if it is the one that this package knows.
+async def _check_version(schema: Any, location: str) -> int:
+    """Check that a store has the schema version of this package, and return it.
 
     Raises:
         SchemaError: The store has another version.

@@ -441,7 +441,7 @@ class InMemoryTaskStore(InProcessStore):
         self._evict(oldest)
 
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str] = ()) -> str | None:
-        """Return the oldest ended task that is not kept, if possible of the first owner."""
+        """Return the oldest ended task that is not in *kept_ids*, preferably of the first owner."""
         indexes = (self._owners[owner] for owner in owners if owner in self._owners)
         ended_tasks = chain.from_iterable(index.ended_tasks() for index in indexes)
         ended_ids = chain((stored.id for stored in ended_tasks), self._by_end)
@@ -456,7 +456,7 @@ class InMemoryTaskStore(InProcessStore):
         self._drop(task_id)
 
     def _drop(self, task_id: str) -> None:
-        """Delete a task, and its conversation if that has no other."""
+        """Delete a task, and its conversation if that has no other task."""
         context = self._contexts[self._tasks[task_id].key]
         self._pop(task_id, context)
         if not context.tasks:
@@ -482,7 +482,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _sweep_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        # in a context of its own: the run that saves a task has its inputs in the current one
+        # in an empty context: the current one may have inputs of a run, and would keep them
         self._sweep_timer = self._loop.call_later(seconds, self._on_sweep, context=Context())
 
     def _on_sweep(self) -> None:

@@ -25,7 +25,7 @@ class OperatorPort:
     """Figures and deletion of tasks; a store that lacks them need not override these methods."""
 
     async def open_tasks(self) -> OpenTasks | None:
-        """Return figures about the open tasks of all processes; None if it has no figures."""
+        """Return figures about the open tasks of all processes; None if the store has none."""
         return None
 
     async def count_failed_webhooks(self) -> int | None:
@@ -45,7 +45,7 @@ class OperatorPort:
         return None
 
     async def spans(self, task_id: str) -> str:
-        """Return the spans that changes have added to a task, cut off at the limit."""
+        """Return the spans that changes have added to a task, cut off at `MAX_SPANS_SIZE`."""
         return ""
 
     async def replicas(self) -> Sequence[Replica]:

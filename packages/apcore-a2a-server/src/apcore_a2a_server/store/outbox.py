@@ -66,8 +66,8 @@ class WebhookQueue:
         host: the host of the webhook.
         events: the pending events.
         attempts: how often the first event has been claimed.
-        ticket: the number of its valid entry in the schedule, 0 for none. Old entries are not
-            searched for and removed: they have another number and are skipped when they come up.
+        ticket: the number of its valid entry in the heap or the due queues, 0 for none. Entries
+            with another number are outdated, and skipped when they come up.
         due: when the first event is due, or its claim expires, by the monotonic clock.
         is_claimed: whether the first event is being delivered.
         failure: the reason why the webhook has failed, until it has been saved.
@@ -114,7 +114,7 @@ class Outbox:
     """The pending notifications of all tasks of a store, and the attempts to deliver them.
 
     Args:
-        on_due: Called when a notification becomes due through a call of this object.
+        on_due: Called when a method of this object makes a notification due.
         keeps_history: Returns whether attempts of a task's webhooks are kept, until `forget` is
             called for the task.
 
@@ -215,7 +215,7 @@ class Outbox:
             if owner in busy_owners:
                 continue
             free_slots = min(request.per_owner, request.limit - len(claimed))
-            # Even if all busy hosts come first, enough others follow to fill the free slots.
+            # Even if all busy hosts come first, enough other hosts follow to fill the free slots.
             for host in [*islice(queues_by_host, free_slots + len(busy_hosts))]:
                 if free_slots and (owner, host) not in busy_hosts:
                     limit = min(request.per_host, free_slots)
@@ -275,7 +275,7 @@ class Outbox:
         """Limit each owner's pending notifications.
 
         Returns:
-            The number of notifications that were given up for that since the last call.
+            The number of notifications given up since the last call because of an owner's limits.
         """
         self._max_pending = max_pending
         for owner in [owner for owner, pending in self._pending.items() if pending > max_pending]:

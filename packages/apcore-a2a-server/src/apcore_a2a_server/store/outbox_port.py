@@ -20,10 +20,10 @@ class OutboxPort(ABC):
     _backlog = Backlog()
 
     def on_notification(self, listener: Callable[[], None]) -> None:
-        """Set the callback for notifications that become due through a call of this store.
+        """Set the callback for notifications that a method of this store makes due.
 
-        It is not called for notifications that other processes add, nor when a postponed one
-        becomes due, and some stores do not call it in `settle`: the caller must also poll.
+        Poll as well: it is not called for notifications that other processes add, nor when a
+        postponed notification becomes due, and some stores do not call it in `settle`.
         """
         self._on_notification = listener
 
@@ -40,8 +40,8 @@ class OutboxPort(ABC):
     async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
         """Delete a notification that was delivered; the webhook's next one becomes due.
 
-        In the same transaction, *attempt* is added to the attempts of the webhook. This also holds
-        for the next two methods. If the webhook was replaced since the claim, all three do nothing.
+        In the same transaction, *attempt* is added to the attempts of the webhook. `postpone` and
+        `give_up` add it too. If the webhook was replaced since the claim, all three do nothing.
         """
 
     @abstractmethod
@@ -63,7 +63,7 @@ class OutboxPort(ABC):
     async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
         """Return the webhooks that match *query*; those of the newest tasks come first.
 
-        The webhooks of a task are in their order.
+        The webhooks of one task are returned oldest first.
         """
 
     @abstractmethod
@@ -85,7 +85,7 @@ class OutboxPort(ABC):
 
     @abstractmethod
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks where an owner has more than *max_pending*.
+        """Count pending notifications; fail webhooks of owners with more than *max_pending*.
 
         Returns:
             The number of notifications that were given up.
@@ -98,6 +98,6 @@ class OutboxPort(ABC):
         """Drop all notifications that no other process can deliver.
 
         Returns:
-            The next notification of each webhook, and the number of dropped ones.
+            For each webhook, its next notification and the number of its dropped notifications.
         """
         return ()

@@ -89,7 +89,7 @@ def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
     if chunk.append and task.artifacts:
         append_parts(task.artifacts[0].parts, chunk.artifact.parts)
     else:
-        # with a list of its own, to which the next chunks are added
+        # copy the list: later chunks are appended to it
         parts = [*chunk.artifact.parts]
         task.artifacts = [structs.replace(chunk.artifact, parts=parts)]
 
@@ -101,7 +101,7 @@ _PAYLOAD_TYPES: tuple[type[Payload], ...] = (
 )
 """Stored events hold an index into this tuple: types may only be added at the end.
 
-There may be ten: the byte 10 is a newline, which the logs of ended tasks have between events.
+There may be at most ten: byte 10 is a newline, which separates events in the logs of ended tasks.
 """
 _PREFIXES = {cls: bytes([index]) for index, cls in enumerate(_PAYLOAD_TYPES)}
 
@@ -171,7 +171,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class SendKey:
-    """An idempotency key of one owner, and the message body that it was used for.
+    """An idempotency key, and the hash of the message body that it was used for.
 
     Attributes:
         text: the key that the client has chosen.
@@ -182,7 +182,7 @@ class SendKey:
     digest: bytes
 
     def conflict(self, digest: bytes, task_id: str) -> RepeatedError:
-        """Return the error for another send with this key, whose body has the hash *digest*."""
+        """Return the error if task *task_id* has this key, from a body with the hash *digest*."""
         return (RepeatedError if digest == self.digest else KeyReusedError)(task_id)
 
 
@@ -248,7 +248,8 @@ class Retention:
     """How much history a store keeps.
 
     A durable store deletes conversations whose tasks have all ended, together with these tasks
-    and their event logs. An in-process store deletes only the logs.
+    and their event logs, and the oldest ended tasks beyond `max_logs`. An in-process store deletes
+    only the logs.
 
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
@@ -349,7 +350,7 @@ class Store(OperatorPort, OutboxPort):
         Raises:
             StaleError: The task has another version than the change was made from, or is gone.
             LeaseLostError: The task was leased to another replica.
-            NotSavedError: The task has ended, but only this process knows: saving it failed.
+            NotSavedError: The task has ended in this process, but its end could not be saved.
             InvalidParamsError: The task has too many webhooks to add one.
         """
 
@@ -470,8 +471,8 @@ class Store(OperatorPort, OutboxPort):
     async def renewing(self) -> AsyncGenerator[Renew]:
         """Yield a function that renews leases in the event loop of another thread.
 
-        A shared store whose connections belong to one event loop opens others here. This default
-        does not save the report of the replica.
+        A shared store whose connections belong to one event loop opens other connections here.
+        This default does not save the report of the replica.
         """
 
         async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
@@ -483,8 +484,8 @@ class Store(OperatorPort, OutboxPort):
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed.
 
-        A task that can be run again (its record has `resume`) is not claimed before the pause
-        after the last start of its module is over.
+        An orphaned task that can be run again (its record has `resume`) is claimed only when the
+        seconds in `restart_pauses` have passed since the last start of its module.
 
         Args:
             limit: Maximum number of tasks to claim.
