@@ -41,9 +41,9 @@ class BatchedStatement:
 
     async def _run_pending(self) -> None:
         while self._pending:
+            count = _batch_size([parameters for parameters, _ in self._pending[:MAX_BATCH]])
             # Each statement locks the row of its task until the commit. All replicas take the
             # locks in the order of task ids, so that no two batches can deadlock.
-            count = _batch_size([parameters for parameters, _ in self._pending[:MAX_BATCH]])
             calls = sorted(self._pending[:count], key=lambda call: call[0]["task_id"])
             del self._pending[:count]
             await self._run_calls(calls)
@@ -54,7 +54,7 @@ class BatchedStatement:
             rows = await self._run_batch(
                 [{**parameters, "call_index": i} for i, (parameters, _) in enumerate(calls)]
             )
-        except Exception as error:  # any error belongs to the callers
+        except Exception as error:  # the callers get any error
             # One call may have made all fail: run each alone, unless the database is unavailable.
             if len(calls) > 1 and not isinstance(error, UnavailableError):
                 await asyncio.gather(*(self._run_calls([call]) for call in calls))

@@ -147,7 +147,7 @@ class Database(Queries):
         """Close all connections."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            with suppress(TimeoutError):  # then the pool has terminated them
+            with suppress(TimeoutError):  # on a timeout the pool terminates its connections
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await pool.close()
 
@@ -190,7 +190,7 @@ class Database(Queries):
                 finally:
                     await pool.release(connection)
         except UNAVAILABLE_ERRORS as error:
-            await pool.expire_connections()  # the other connections are lost as well
+            await pool.expire_connections()  # the other connections may be lost as well
             if isinstance(error, asyncpg.DiskFullError):
                 raise DiskFullError(f"The database's disk is full: {error}") from error
             raise UnavailableError(f"The database can't be reached: {error}") from error
@@ -200,7 +200,7 @@ class Database(Queries):
         """Take a connection for one transaction.
 
         Raises:
-            UnavailableError: The same as for `session`.
+            StoreError: The same errors as in `session`.
         """
         async with self.session() as session, session.connection.transaction():
             yield session

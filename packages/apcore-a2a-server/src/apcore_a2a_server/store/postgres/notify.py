@@ -1,7 +1,7 @@
 """Change notifications between replicas with LISTEN and NOTIFY.
 
 A change notification may be lost; replicas also poll, and see the change a little later.
-Notifications are not sent in the transactions of the changes, but several at a time in their own:
+Notifications are not sent in the transactions of the changes, but in batches, each in its own:
 PostgreSQL commits notifying transactions one after the other.
 """
 

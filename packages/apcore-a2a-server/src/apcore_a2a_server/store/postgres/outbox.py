@@ -76,7 +76,7 @@ class DatabaseOutbox(Store):
         return payload
 
     async def add_large_messages(self, task: Task, first: int) -> None:
-        """Put the large messages into a history; *first* is the number of earlier messages."""
+        """Put the large messages into a history; *first* messages of the task came before it."""
         parameters = missing_messages(task, first)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
@@ -138,7 +138,7 @@ class DatabaseOutbox(Store):
         return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks where an owner has more than *max_pending*."""
+        """Count pending notifications; fail webhooks of owners with more than *max_pending*."""
         owner_rows = await self._database.fetch(sql.count_pending)
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         for owner in owners:

@@ -1,5 +1,5 @@
 -- The statements of the store in a PostgreSQL database.
--- Each is one transaction; the statements of a batch share one.
+-- Each is a transaction of its own, except in a batch or in `Database.transaction`.
 
 
 -- Tasks
@@ -118,7 +118,7 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 -- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
--- get_last_change: Return the event of a version, to find out which change has stored it.
+-- get_last_change: Return the row of a change again, and its event, to find out if it was stored.
 SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
@@ -153,7 +153,7 @@ FROM apcore_a2a.tasks t WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
 SELECT count(*) FROM apcore_a2a.tasks WHERE {conditions};
 
 -- open_tasks: Count the tasks in each state that is not final, with the time of the oldest status.
--- Running tasks have a lease; `expires` of paused ones is their deadline.
+-- Only ended tasks have no `expires`: it is the end of a lease, or the deadline of a paused task.
 SELECT state, count(*), min(status_at) FROM apcore_a2a.tasks
 WHERE expires IS NOT NULL GROUP BY state;
 
@@ -173,7 +173,7 @@ SELECT body FROM (
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete tasks of conversations that ended `ttl` seconds ago, and those beyond `kept`.
+-- prune: Delete tasks of conversations that ended `ttl` seconds ago, and ended tasks beyond `kept`.
 -- A task with a pending notification is kept, unless the notification is a day old.
 WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
@@ -283,7 +283,7 @@ ORDER BY started, id;
 DELETE FROM apcore_a2a.replicas WHERE id = :replica_id;
 
 -- prune_replicas: Delete the replicas that have not reported lately.
--- Rows that another replica is deleting are skipped, so that no two can deadlock.
+-- Rows that another replica is deleting are skipped, so that no two replicas can deadlock.
 DELETE FROM apcore_a2a.replicas WHERE id IN (
     SELECT id FROM apcore_a2a.replicas
     WHERE seen <= clock_timestamp() - make_interval(secs => :seconds) FOR UPDATE SKIP LOCKED
@@ -298,7 +298,7 @@ SELECT nextval('apcore_a2a.updates');
 -- notify: Send a change notification without waiting for the disk; it may be lost.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel, :payload);
 
--- clear: Delete everything.
+-- clear: Delete all tasks with everything that belongs to them, and the reports of replicas.
 TRUNCATE apcore_a2a.tasks, apcore_a2a.events, apcore_a2a.messages, apcore_a2a.webhooks,
     apcore_a2a.sends, apcore_a2a.outbox, apcore_a2a.replicas;
 
@@ -316,8 +316,8 @@ SELECT count(*) FROM apcore_a2a.webhooks WHERE failure <> '';
 -- A change that waits for this lock learns from `hooks` that it has missed new webhooks.
 UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 
--- get_attempts: Return the attempts of the webhooks of a task, which are then replaced.
--- The lock makes attempts that end meanwhile wait; they find no webhook, and are lost.
+-- get_attempts: Return the attempts of the webhooks of a task, whose rows are about to be replaced.
+-- The lock makes `settle` and `postpone` wait until the rows are gone; then they do nothing.
 SELECT body, attempts FROM apcore_a2a.webhooks WHERE task_id = :task_id FOR UPDATE;
 
 -- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
@@ -347,7 +347,7 @@ UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.h
 FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
 AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
 
--- add_missed: Add the notifications of events for webhooks that the change has missed.
+-- add_missed: Add notifications of a change's events for the webhooks that the change has missed.
 INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
 SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body, coalesce((
     SELECT max(o.due) FROM apcore_a2a.outbox o
@@ -358,7 +358,7 @@ FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
 WHERE task_id = :task_id AND hook.failure = '' AND event.version = ANY(:versions::int[])
 ON CONFLICT DO NOTHING;
 
--- mark_due: Make the next notification of each webhook due, unless it was attempted before.
+-- mark_due: Make the next notification of each webhook of a task due, unless attempted before.
 -- If one transaction adds a notification while another one settles the notification before it,
 -- they do not see each other. Each runs this after its own commit, so the later one sees both.
 UPDATE apcore_a2a.outbox o SET due = clock_timestamp()
@@ -369,9 +369,9 @@ WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EX
 
 -- claim_notifications: Lease the next notification of each webhook with a free slot.
 -- Each owner has a limited number of slots, and so has each of its hosts. `pair` finds the pairs of
--- owner and host with pending notifications one by one, each with one index lookup: a host with very
--- many of them costs no more than other hosts. All hosts of an owner without a free slot are skipped
--- at once: host names sort before "~".
+-- owner and host with pending notifications one by one, each with one index lookup: a host with
+-- many notifications costs no more than other hosts. All hosts of an owner without a free slot are
+-- skipped at once: host names sort before "~".
 WITH RECURSIVE pair AS (
     (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
     UNION ALL
@@ -414,7 +414,7 @@ JOIN apcore_a2a.webhooks w ON w.failure = ''
 
 -- settle: Delete a notification that was delivered, and add the attempt to those of its webhook.
 -- It must not have been leased again meanwhile, nor its webhook replaced. The row of the webhook is
--- locked first, as by all statements that lock both.
+-- locked before the notification, as by all statements that lock both.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
@@ -428,7 +428,7 @@ WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (SELECT FROM hook);
 
 -- postpone: Make all notifications of a webhook due later, and add the attempt.
--- The claimed one must not have been leased again meanwhile, nor its webhook replaced.
+-- The claimed notification must not have been leased again meanwhile, nor its webhook replaced.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (

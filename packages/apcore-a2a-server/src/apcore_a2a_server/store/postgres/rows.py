@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL: conversion of records and changes to SQL parameters, and of rows back."""
+"""Rows of PostgreSQL: records and changes as SQL parameters, and rows as records."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def create_parameters(new_task: NewTask) -> dict[str, Any]:
 
 
 def chunk_parameters(change: Change) -> dict[str, Any]:
-    """Return the parameters of a change that only adds chunks, and its preconditions."""
+    """Return the parameters that every change has."""
     return {
         "task_id": change.record.task.id,
         "version": change.record.version,
@@ -57,7 +57,7 @@ def chunk_parameters(change: Change) -> dict[str, Any]:
 
 
 def state_parameters(change: Change) -> dict[str, Any]:
-    """Return the parameters of a change of state, without its lease."""
+    """Return the parameters of a change of state, without those of a new lease."""
     messages = change.record.messages_after(change.known_messages)
     return {
         **chunk_parameters(change),

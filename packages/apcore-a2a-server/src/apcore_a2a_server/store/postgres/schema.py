@@ -51,18 +51,19 @@ async def migrate(connection: Any) -> int:
 
 
 async def _convert_bodies(connection: Any) -> None:
-    from apcore_a2a_server.store.protobuf_bodies import TABLES, as_json
+    from apcore_a2a_server.store import protobuf_bodies
 
-    for table in TABLES:
+    for table in protobuf_bodies.TABLES:
         update = f"UPDATE apcore_a2a.{table} SET body = $2 WHERE ctid = $1::text::tid"
         rows = connection.cursor(f"SELECT ctid::text, body FROM apcore_a2a.{table}")
         async for row in rows:  # an open cursor does not see later updates
-            await connection.execute(update, row["ctid"], as_json(table, row["body"]))
+            body = protobuf_bodies.as_json(table, row["body"])
+            await connection.execute(update, row["ctid"], body)
 
 
 async def _create_schema(connection: Any) -> None:
     """Create the schema, unless it exists."""
-    # `CREATE SCHEMA IF NOT EXISTS` needs the right to create schemas even if it exists.
+    # `CREATE SCHEMA IF NOT EXISTS` needs the right to create schemas even if the schema exists.
     if await connection.fetchval("SELECT to_regnamespace('apcore_a2a')") is None:
         await connection.execute("CREATE SCHEMA apcore_a2a")
     await connection.execute(
