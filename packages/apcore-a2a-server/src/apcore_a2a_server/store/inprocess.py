@@ -106,9 +106,9 @@ class InProcessStore(Store):
             await self.write_webhooks(task_id, ())
             self._pop_log(task_id)
             deleted += await self.delete(task_id)
-        for name, (_, task_id) in [*self._send_keys.items()]:
+        for owner_and_key, (_, task_id) in [*self._send_keys.items()]:
             if task_id in task_ids:
-                del self._send_keys[name]
+                del self._send_keys[owner_and_key]
         return deleted
 
     async def create(self, new_task: NewTask) -> Lease:
@@ -137,15 +137,15 @@ class InProcessStore(Store):
 
     async def _reserve(self, owner: str, send_key: SendKey, task_id: str) -> None:
         """Reserve an idempotency key for a task, unless another existing task has it."""
-        name = owner, send_key.text
-        while entry := self._send_keys.get(name):
+        owner_and_key = owner, send_key.text
+        while entry := self._send_keys.get(owner_and_key):
             digest, existing_id = entry
             if existing_id in self._logs or await self.get(existing_id) is not None:
                 raise send_key.conflict(digest, existing_id)
             # another send may have reserved the key while a slow store was read: look again
-            if self._send_keys.get(name) is entry:
-                del self._send_keys[name]
-        self._send_keys[name] = send_key.digest, task_id
+            if self._send_keys.get(owner_and_key) is entry:
+                del self._send_keys[owner_and_key]
+        self._send_keys[owner_and_key] = send_key.digest, task_id
         if len(self._send_keys) > self.retention.max_logs:
             self._send_keys.popitem(last=False)
 

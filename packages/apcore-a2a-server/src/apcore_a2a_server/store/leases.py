@@ -93,10 +93,10 @@ class Heartbeat:
                     is_failing, pause = True, interval / 10
                 else:
                     is_failing = False
-                    self._report(leases, lost_leases, started_at)
+                    self._call_on_renewed(leases, lost_leases, started_at)
                 await asyncio.sleep(pause)
 
-    def _report(
+    def _call_on_renewed(
         self, leases: Sequence[Lease], lost_leases: Sequence[Lease], started_at: float
     ) -> None:
         with suppress(RuntimeError):  # the server's loop is closed

@@ -135,7 +135,7 @@ class Outbox:
         self._tickets = count(1)
         self._pending: Counter[str] = Counter()
         self.bytes = 0
-        self._bytes: Counter[str] = Counter()
+        self._bytes_of: Counter[str] = Counter()
         self._max_pending = sys.maxsize
         self._failing: dict[str, None] = {}
         self._dead_letters = 0
@@ -369,7 +369,7 @@ class Outbox:
     def _exceeds_limits(self, owner: str) -> bool:
         """Return whether an owner has too many pending notifications, or too large ones."""
         has_too_many = self._pending[owner] > self._max_pending
-        return has_too_many or self._bytes[owner] > MAX_BYTES_PER_OWNER
+        return has_too_many or self._bytes_of[owner] > MAX_BYTES_PER_OWNER
 
     def _append(self, queue: WebhookQueue, event: Event, task: Task | None) -> None:
         # Webhooks of protocol 0.3 get the whole task, as it was at the time of the event.
@@ -379,7 +379,7 @@ class Outbox:
         queued_event = QueuedEvent(event.version, event.payload, snapshot, size, time.monotonic())
         queue.events.append(queued_event)
         self._pending[queue.owner] += 1
-        self._bytes[queue.owner] += size
+        self._bytes_of[queue.owner] += size
         self.bytes += size
 
     def _schedule(self, queue: WebhookQueue, seconds: float, *, is_claimed: bool = False) -> None:
@@ -464,10 +464,10 @@ class Outbox:
         owner = queue.owner
         self._pending[owner] -= len(removed)
         size = sum(event.size for event in removed)
-        self._bytes[owner] -= size
+        self._bytes_of[owner] -= size
         self.bytes -= size
         if not self._pending[owner]:
-            del self._pending[owner], self._bytes[owner]
+            del self._pending[owner], self._bytes_of[owner]
 
     def _remove(self, queue: WebhookQueue) -> None:
         queue.ticket = 0

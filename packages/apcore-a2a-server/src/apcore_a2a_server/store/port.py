@@ -89,7 +89,7 @@ def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
     if chunk.append and task.artifacts:
         append_parts(task.artifacts[0].parts, chunk.artifact.parts)
     else:
-        # copy the list: later chunks are appended to it
+        # later chunks are appended to this copy, not to the list of the event
         parts = [*chunk.artifact.parts]
         task.artifacts = [structs.replace(chunk.artifact, parts=parts)]
 
