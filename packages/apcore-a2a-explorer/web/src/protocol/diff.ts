@@ -5,24 +5,27 @@ export interface DiffLine {
 
 const MAX_CELLS = 1_000_000; // of the table of common subsequences
 
-/** The lines removed from *before*, those added in *after*, and the lines in common. */
+/** All lines of both texts in order: removed from *before*, added in *after*, or common. */
 export function diffLines(before: string, after: string): DiffLine[] {
   const [oldLines, newLines] = [before.split("\n"), after.split("\n")];
-  let start = 0;
-  while (start < oldLines.length && start < newLines.length && oldLines[start] === newLines[start]) start++;
-  let end = 0;
-  const shorter = Math.min(oldLines.length, newLines.length) - start;
-  while (end < shorter && oldLines.at(-1 - end) === newLines.at(-1 - end)) end++;
+  const shorter = Math.min(oldLines.length, newLines.length);
+  let startCount = 0;
+  while (startCount < shorter && oldLines[startCount] === newLines[startCount]) startCount++;
+  const maxEnd = shorter - startCount;
+  let endCount = 0;
+  while (endCount < maxEnd && oldLines.at(-1 - endCount) === newLines.at(-1 - endCount)) endCount++;
+  const oldEnd = oldLines.length - endCount;
+  const newEnd = newLines.length - endCount;
   return [
-    ...withSign(" ", oldLines.slice(0, start)),
-    ...changes(oldLines.slice(start, oldLines.length - end), newLines.slice(start, newLines.length - end)),
-    ...withSign(" ", oldLines.slice(oldLines.length - end)),
+    ...withSign(" ", oldLines.slice(0, startCount)),
+    ...changes(oldLines.slice(startCount, oldEnd), newLines.slice(startCount, newEnd)),
+    ...withSign(" ", oldLines.slice(oldEnd)),
   ];
 }
 
 const withSign = (sign: DiffLine["sign"], lines: string[]) => lines.map((text) => ({ sign, text }));
 
-/** The changes by the longest common subsequence; for very long texts, all lines are replaced. */
+/** The lines with their signs, by the longest common subsequence; very long texts are replaced. */
 function changes(oldLines: string[], newLines: string[]): DiffLine[] {
   if (oldLines.length * newLines.length > MAX_CELLS) return [...withSign("-", oldLines), ...withSign("+", newLines)];
   const width = newLines.length + 1;

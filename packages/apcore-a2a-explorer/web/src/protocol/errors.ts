@@ -14,7 +14,7 @@ export class RpcError extends Error {
   }
 }
 
-/** A response that has neither a result nor an error of the protocol. */
+/** A response with neither a result nor a protocol error, or any response with status 401. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
@@ -48,7 +48,7 @@ export function fieldErrors(error: unknown): FieldError[] {
     .map((violation) => fieldError(violation.field, violation.description));
 }
 
-/** The field errors that a module reported in the status message of its failed task. */
+/** The field errors that a module reported in the status message of its failed or rejected task. */
 export function taskErrors(task: Task | null): FieldError[] {
   if (task?.status.state !== "failed" && task?.status.state !== "rejected") return [];
   const parts = task.status.message?.parts ?? [];

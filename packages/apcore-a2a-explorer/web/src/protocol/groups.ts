@@ -8,7 +8,7 @@ export interface Group {
   skills: Skill[];
 }
 
-/** Group skills by the first segment of their ids, such as `csv` of `csv.summary`, if there are many. */
+/** Group skills, if there are many, by the first segment of their ids: `csv` of `csv.summary`. */
 export function groupsOf(skills: Skill[]): Group[] {
   const groups = new Map<string, Skill[]>();
   for (const skill of skills) {

@@ -45,7 +45,7 @@ describe("HTTP+JSON of 1.0", () => {
     expect(body(wire(setPush))).toEqual({ id: "w", url: "https://example.com/" });
   });
 
-  it("begins with the tenant", () => {
+  it("begins the path with the tenant", () => {
     expect(httpJson("1.0", "a b").request(v1, get, 1).path).toBe("/a%20b/tasks/a%2Fb%20c");
   });
 
@@ -132,7 +132,7 @@ describe("HTTP+JSON of 0.3", () => {
     expect(read).toMatchObject([{ id: "w", taskId: "t", url: "https://a/" }]);
   });
 
-  it("gives an error the code in its body, or that of the status", () => {
+  it("gives an error the code in its body, or the code for the HTTP status", () => {
     expect(binding.refusal({ code: -32004, message: "no" }, 501, 0)).toMatchObject({ code: -32004 });
     expect(binding.refusal({ message: "Task not found" }, 404, 0)).toMatchObject({ code: -32001 });
   });
@@ -173,7 +173,7 @@ describe("the interface of a card", () => {
     expect(unsupported(cardOf(grpc), "1.0")).toContain("Its card lists GRPC of A2A 1.0.");
   });
 
-  it("is copied with requests", () => {
+  it("is used in copied requests", () => {
     const chosen = interfaceOf(cardOf(rest), "1.0")!;
     const target = { url: chosen.url, agent: "https://a/", binding: bindingOf(chosen) };
     expect(asCurl(v1, get, target)).toBe("curl -s 'https://a/rest/x/tasks/a%2Fb%20c' \\\n  -H 'A2A-Version: 1.0'");

@@ -21,7 +21,7 @@ const CODES: Record<string, number> = {
   UNIMPLEMENTED: -32601,
   RESOURCE_EXHAUSTED: -32029,
 };
-/** The codes for HTTP statuses, if the error says no more. */
+/** The codes for HTTP statuses, for errors without a known code in the body. */
 const CODES_OF_STATUS: Record<number, number> = { 400: -32602, 404: -32001, 405: -32601, 501: -32004 };
 const INTERNAL = -32603;
 
@@ -50,8 +50,8 @@ export function httpJson(version: Version, tenant = ""): Binding {
 }
 
 function targetOf(operation: Operation, isV03: boolean): Omit<WireRequest, "body"> & { hasBody: boolean } {
-  const task = (id: string) => `/tasks/${encodeURIComponent(id)}`;
-  const configs = (taskId: string) => `${task(taskId)}/pushNotificationConfigs`;
+  const taskPath = (id: string) => `/tasks/${encodeURIComponent(id)}`;
+  const configsPath = (taskId: string) => `${taskPath(taskId)}/pushNotificationConfigs`;
   const get = (path: string) => ({ verb: "GET" as const, path, hasBody: false });
   const post = (path: string, hasBody = false) => ({ verb: "POST" as const, path, hasBody });
   switch (operation.name) {
@@ -60,19 +60,19 @@ function targetOf(operation: Operation, isV03: boolean): Omit<WireRequest, "body
     case "stream":
       return post("/message:stream", true);
     case "get":
-      return get(task(operation.id));
+      return get(taskPath(operation.id));
     case "list":
       return get("/tasks");
     case "cancel":
-      return post(`${task(operation.id)}:cancel`);
+      return post(`${taskPath(operation.id)}:cancel`);
     case "subscribe":
-      return post(`${task(operation.id)}:subscribe`);
+      return post(`${taskPath(operation.id)}:subscribe`);
     case "setPush":
-      return post(configs(operation.taskId), true);
+      return post(configsPath(operation.taskId), true);
     case "listPush":
-      return get(configs(operation.taskId));
+      return get(configsPath(operation.taskId));
     case "deletePush":
-      return { verb: "DELETE", path: `${configs(operation.taskId)}/${encodeURIComponent(operation.id)}`, hasBody: false };
+      return { verb: "DELETE", path: `${configsPath(operation.taskId)}/${encodeURIComponent(operation.id)}`, hasBody: false };
     case "extendedCard":
       return get(isV03 ? "/card" : "/extendedAgentCard");
   }
@@ -84,7 +84,7 @@ const queryOf = (params: JsonObject) =>
 function codeOf(error: JsonObject, status: number): number {
   const info = objects(error.details).find((detail) => String(detail["@type"]).endsWith("ErrorInfo"));
   const named = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
-  // servers of 1.0 repeat the HTTP status here
+  // servers of 1.0 repeat the HTTP status in `code`
   const ownCode = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
   return named ?? ownCode ?? CODES_OF_STATUS[status] ?? INTERNAL;
 }
@@ -118,7 +118,7 @@ function partOfV03({ kind: _, ...part }: JsonObject): JsonObject {
   return { ...part, file: withoutUndefined({ ...more, fileWithUri: uri, fileWithBytes: bytes }) };
 }
 
-/** The result of JSON-RPC 0.3, from a response or an event. */
+/** A response or an event, converted to the result that JSON-RPC 0.3 has. */
 function resultOfV03(operation: Operation, source: unknown): unknown {
   const response = object(source) ?? {};
   if (operation.name === "extendedCard") return response;
@@ -153,7 +153,7 @@ function status(source: unknown): JsonObject {
   return withoutUndefined({ ...rest, state, message: sentMessage && withParts(sentMessage) });
 }
 
-/** A message or an artifact, whose parts are in the form of JSON-RPC. */
+/** A message or an artifact with its parts in the form of JSON-RPC. */
 const withParts = ({ content, parts, ...source }: JsonObject): JsonObject => ({
   ...source,
   parts: objects(content ?? parts).map((part) => {

@@ -24,7 +24,7 @@ describe("integers", () => {
     ]);
   });
 
-  it("keep their place in indented JSON", () => {
+  it("are written exactly in indented JSON", () => {
     expect(toJson({ n: [BigInt(LARGE)] }, 2)).toBe(`{\n  "n": [\n    ${LARGE}\n  ]\n}`);
     expect(toJson(undefined)).toBeUndefined();
   });

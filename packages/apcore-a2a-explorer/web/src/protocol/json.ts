@@ -31,7 +31,7 @@ export function parseJson(source: string): Json {
   }
 }
 
-/** Write JSON, with all digits of integers. */
+/** Write JSON with all digits of integers; undefined gives undefined, as in `JSON.stringify`. */
 export function toJson(value: unknown, indent?: number): string {
   let hasLarge = false;
   const json = JSON.stringify(

@@ -52,9 +52,13 @@ export interface Now {
   workers: number;
   tasks: { submitted?: number; working?: number; inputRequired?: number; authRequired?: number };
   lastHour: { completed?: number; failed?: number; canceled?: number; rejected?: number };
+  /** Runs started per minute of the last hour, oldest first. */
   started: number[];
+  /** Failed runs per minute of the last hour, oldest first. */
   failed: number[];
+  /** Age of the oldest working task, in seconds. */
   oldestWorking?: number;
+  /** Age of the oldest waiting task, in seconds. */
   oldestWaiting?: number;
   threads: { busy: number; limit: number; stuck: number };
   memory: { bytes?: number; limit?: number };
@@ -136,6 +140,7 @@ export interface SkillFigures {
   runs: number;
   failed: number;
   errors: [code: string, count: number][];
+  /** Percentiles of the durations, in seconds. */
   p50?: number;
   p95?: number;
   p99?: number;
@@ -199,7 +204,7 @@ export interface Span {
 export interface Trace {
   traceId?: string;
   spans: Span[];
-  /** The number of spans that were not kept. */
+  /** The number of missing spans. */
   dropped: number;
 }
 
@@ -231,7 +236,7 @@ export function readTrace(source: unknown): Trace {
   return { traceId: text(answer.traceId), spans: asTree(spans), dropped: count(answer.dropped) };
 }
 
-/** Sort spans so that each follows its parent, by their start, and set their depths. */
+/** Sort spans: each after its parent, siblings by start. Set their depths. */
 function asTree(spans: Span[]): Span[] {
   const ids = new Set(spans.map((span) => span.id));
   const children = new Map<string, Span[]>();

@@ -7,28 +7,28 @@ export interface Progress {
   label?: string;
 }
 
-/** The progress that a module reports in a member `progress` of metadata or data. */
+/** The progress in an event: `progress` in metadata or data, or the text of a working status. */
 export function progressOf(event: StreamEvent): Progress | null {
   if (event.kind === "status") {
     const message = event.status.message;
     const label = message?.parts.find((part) => part.text !== undefined)?.text;
     const sources = [event.metadata, message?.metadata, ...(message?.parts.map((part) => part.data) ?? [])];
-    const fraction = sources.map((source) => (isObject(source) ? ratio(source) : undefined)).find(isKnown);
+    const fraction = sources.map((source) => (isObject(source) ? fractionIn(source) : undefined)).find(isKnown);
     return event.status.state === "working" && (isKnown(fraction) || label) ? { fraction, label } : null;
   }
   if (event.kind !== "artifact") return null;
   const sources = [event.metadata, event.artifact.metadata, ...event.artifact.parts.map((p) => p.data)];
-  const fraction = sources.map((source) => (isObject(source) ? ratio(source) : undefined)).find(isKnown);
+  const fraction = sources.map((source) => (isObject(source) ? fractionIn(source) : undefined)).find(isKnown);
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
-/** Whether *event* is a progress report by an agent of this project; histories leave out such events. */
+/** Whether *event* is a progress report of this project's agents; tasks do not keep its message. */
 export const isReport = (event: StreamEvent): boolean =>
   event.kind === "status" && isObject(event.metadata?.apcore) && event.metadata.apcore.progress === true;
 
 const isKnown = (fraction: number | undefined): fraction is number => fraction !== undefined;
 
-function ratio(source: JsonObject): number | undefined {
+function fractionIn(source: JsonObject): number | undefined {
   const { progress } = source;
   if (typeof progress === "number") {
     return fractionOf(progress, typeof source.total === "number" ? source.total : undefined);

@@ -40,7 +40,7 @@ describe("a task", () => {
     expect(task.history.map((message) => message.messageId)).toEqual(["Which?"]);
   });
 
-  it("does not change the events", () => {
+  it("leaves its events unchanged", () => {
     const event = chunk(1, false);
     taskAfter([event, chunk(2, true)]);
     expect(event.kind === "artifact" && event.artifact.parts).toHaveLength(1);
@@ -119,7 +119,7 @@ describe("a card", () => {
     expect(card.skills[1]!.inputSchema).toBeUndefined();
   });
 
-  it("has the security schemes of both versions", () => {
+  it("has security schemes in the formats of both versions", () => {
     expect(card.schemes).toMatchObject([{ kind: "bearer" }, { kind: "apiKey", key: "X-Key", location: "header" }]);
     expect(card.security).toEqual([["bearer"]]);
   });

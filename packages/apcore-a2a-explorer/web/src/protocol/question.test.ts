@@ -19,9 +19,9 @@ const BOOKING: Json = { type: "object", properties: { day: DAY } };
 
 describe("the schema of an answer", () => {
   it.each<[string, Json, Json]>([
-    ["may have several inputs", { schema: BOOKING }, BOOKING],
-    ["has the field of the question as its input", { field: "day", schema: DAY }, { type: "object", properties: { day: DAY }, required: ["day"] }],
-    ["has the input `answer` if the question has no field", { schema: DAY }, { type: "object", properties: { answer: DAY }, required: ["answer"] }],
+    ["may already describe an object", { schema: BOOKING }, BOOKING],
+    ["has the question's field as its property", { field: "day", schema: DAY }, { type: "object", properties: { day: DAY }, required: ["day"] }],
+    ["has the property `answer` if the question has no field", { schema: DAY }, { type: "object", properties: { answer: DAY }, required: ["answer"] }],
     ["may be in the data of the question", { data: { schema: BOOKING } }, BOOKING],
   ])("%s", (_, input, schema) => {
     expect(ask({ input })).toMatchObject({ schema, kind: "input" });

@@ -13,7 +13,7 @@ export interface Question {
   decidedBy?: string;
   data?: Json;
   choices: string[];
-  /** The schema of the data that answers it, if the question has one. */
+  /** The schema of the answer, if the question has one. */
   schema?: JsonObject;
   expiresAt?: string;
 }
@@ -55,15 +55,15 @@ const withoutChoices = (prompt: string, choices: string[]) =>
     .join("\n");
 
 /**
- * The schema of an object that answers a question, and the data beside it. A schema of a single
- * value becomes the schema of a member: the question's field, or `answer`.
+ * The schema of the object that answers a question, and the rest of the question's data. A schema
+ * of a single value becomes that of an object with one member: the question's field, or `answer`.
  */
 function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { schema?: JsonObject; rest?: Json } {
-  const inData = isObject(extra) ? object(extra.schema) : undefined;
-  const schema = object(input?.schema) ?? inData;
+  const schemaInData = isObject(extra) ? object(extra.schema) : undefined;
+  const schema = object(input?.schema) ?? schemaInData;
   if (!schema) return { rest: extra };
   const { schema: _, ...others } = isObject(extra) ? extra : {};
-  const rest = inData ? (Object.keys(others).length ? others : undefined) : extra;
+  const rest = schemaInData ? (Object.keys(others).length ? others : undefined) : extra;
   const field = text(input?.field);
   if (!field && (schema.properties || schema.$ref || schema.type === "object")) return { schema, rest };
   const name = field ?? "answer";

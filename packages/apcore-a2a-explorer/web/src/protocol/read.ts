@@ -62,7 +62,7 @@ const idsOf = (source: JsonObject) => ({
   contextId: text(source.contextId) ?? "",
 });
 
-/** Read a push config with the status of its deliveries. */
+/** Read a push config; *record* has its task and the status of its deliveries. */
 export const readPush = (config: JsonObject, record: JsonObject): PushConfig => ({
   id: text(config.id),
   taskId: text(record.taskId),

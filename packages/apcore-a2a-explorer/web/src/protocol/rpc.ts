@@ -7,18 +7,18 @@ import type { Operation } from "./types";
 import { isObject, object, text } from "./values";
 
 export interface Endpoint {
-  /** Return the URL of a path below the URL of the interface. */
+  /** Return the URL to request for a path of the interface. */
   url: (path: string) => string;
   binding: Binding;
   dialect: Dialect;
   headers: Record<string, string>;
-  /** Header fields for the proxy to the agent, which are not recorded. */
+  /** Header fields that only the proxy to the agent reads; they are not recorded. */
   proxyHeaders: Record<string, string>;
 }
 
 /** Records requests and responses as they are sent and received. */
 export interface Recorder {
-  request(headers: Record<string, string>, body: string, start?: string): void;
+  request(headers: Record<string, string>, body: string, requestLine?: string): void;
   response(status: number, headers: Headers): void;
   /** A piece of the response's body. */
   piece(text: string): void;
@@ -137,7 +137,7 @@ function resultOf({ binding }: Endpoint, operation: Operation, source: unknown):
   return result;
 }
 
-/** Run *action*; replace its errors by a ConnectionError, except for an abort. */
+/** Run *action*; throw a ConnectionError in place of its errors, except for an abort. */
 async function withConnectionErrors<T>(
   action: () => Promise<T>,
   message = "The connection was lost before the response was complete. Try again.",

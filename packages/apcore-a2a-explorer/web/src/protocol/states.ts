@@ -16,7 +16,7 @@ const PAUSED = new Set<TaskState>(["input-required", "auth-required"]);
 
 export const isTerminal = (state: TaskState) => TERMINAL.has(state);
 export const isPaused = (state: TaskState) => PAUSED.has(state);
-/** Whether the task no longer changes by itself. */
+/** Whether the task has ended, or waits for the user. */
 export const isSettled = (state: TaskState) => isTerminal(state) || isPaused(state);
 
 /** Read a state in either spelling: `TASK_STATE_INPUT_REQUIRED` or `input-required`. */

@@ -40,7 +40,7 @@ test("decisions are read, and malformed members are left out", () => {
   });
 });
 
-test("the time of creation needs no former states", () => {
+test("the time of creation can be reported without former states", () => {
   const task = taskOf("working", { createdAt: "2026-01-01T00:00:00.000Z" });
   expect(durationOf(task, Date.parse("2026-01-01T00:00:09.000Z"))).toBe(9_000);
 });

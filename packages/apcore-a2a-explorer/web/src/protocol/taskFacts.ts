@@ -2,7 +2,7 @@ import { isTerminal, readState } from "./states";
 import type { Task } from "./types";
 import { object, objects, text } from "./values";
 
-/** An act of another principal, such as an approval. */
+/** An act of a principal other than the task's own, such as an approval. */
 export interface Decision {
   principal: string;
   act: string;

@@ -1,4 +1,4 @@
-/** Types of A2A 1.0 §4 that the explorer uses; messages of both versions are converted to them. */
+/** Types of A2A 1.0 §4 that the explorer uses; the JSON of both versions is converted to them. */
 
 /** JSON; integers that are not safe as doubles are BigInts. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
@@ -91,6 +91,7 @@ export interface PushConfig {
 
 export interface TaskPage {
   tasks: Task[];
+  /** The token of the next page; empty on the last page. */
   next: string;
   total?: number;
 }
@@ -104,7 +105,7 @@ export interface SendOptions {
 export interface ListQuery {
   contextId?: string;
   state?: TaskState;
-  /** ISO 8601. */
+  /** Only tasks that have changed since this time (ISO 8601). */
   after?: string;
   pageSize?: number;
   pageToken?: string;

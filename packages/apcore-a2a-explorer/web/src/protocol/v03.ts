@@ -35,7 +35,7 @@ export const v03: Dialect = {
       next: text(source.nextCursor) ?? "",
     };
   },
-  pushConfigs: (result) => 
+  pushConfigs: (result) =>
     objects(result).map((record) => readPush(object(record.pushNotificationConfig) ?? {}, record)),
 };
 
@@ -64,10 +64,10 @@ function paramsOf(operation: Operation): JsonObject {
 }
 
 const writeMessage = (source: Message) =>
-  withoutUndefined({ kind: "message", ...source, parts: source.parts.map(part) });
+  withoutUndefined({ kind: "message", ...source, parts: source.parts.map(writePart) });
 
 /** Data that is not an object is wrapped in one, as a2a-sdk does. */
-function part(source: Part): JsonObject {
+function writePart(source: Part): JsonObject {
   const { text: content, data, raw, url, filename, mediaType, metadata } = source;
   if (content !== undefined) return withoutUndefined({ kind: "text", text: content, metadata });
   if (data === undefined) {

@@ -14,7 +14,7 @@ import { agentUrl } from "./proxied";
 import { dialect, version } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
-/** The agent's URL, from the page. The card may name one of another origin, which the CSP would block. */
+/** The URL of the agent (or its proxy). The card may have a URL that the CSP would block. */
 export const base = new URL(meta?.content || "./", location.href.split("#")[0]).href;
 
 export const card = signal<AgentCard | null>(null);
@@ -72,7 +72,10 @@ function adaptVersion(agentCard: AgentCard): void {
   if (!interfaceOf(agentCard, version.value) && interfaceOf(agentCard, otherVersion)) version.value = otherVersion;
 }
 
-/** Show the extended card if the user has signed in and there is one, else the public one; never both, so that skills do not come and go. */
+/**
+ * Show the extended card if the user has signed in and it can be loaded, else the public card. The
+ * public card is not shown before the extended one, so that skills do not come and go.
+ */
 async function showCard(publicCard: AgentCard): Promise<void> {
   adaptVersion(publicCard);
   const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
@@ -158,7 +161,7 @@ export async function perform(
   }
 }
 
-/** Send a request to a route below `/apcore/`, which other agents may not have; return its JSON. */
+/** Request a route below `/apcore/`, which only agents of this project have; return its JSON. */
 export async function callOwnRoute(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
   const url = withSecret(new URL(`apcore/${path}`, base));
   try {

@@ -51,7 +51,7 @@ async function afterReply(run: Run, messageId: string, onReply: (next: Run) => v
   inbox.value = inbox.value?.filter((pausedTask) => pausedTask.id !== id) ?? null;
   onReply(run);
   if (isTerminal(run.task!.status.state)) void loadInbox();
-  // an agent may reply to a late answer with just the task; only the history shows if it was taken
+  // an agent may reply to a late answer with just the task; its history shows if the answer counted
   const { history } = await getTask(id).catch(() => ({ history: [] as Task["history"] }));
   if (!history.length || history.some((message) => message.messageId === messageId)) return;
   run.isLate = true;

@@ -30,12 +30,16 @@ export interface Draft {
   errors: Signal<FieldError[]>;
 }
 
-/** The part of a draft that survives a reload; files may be large, and tokens are secrets. */
+/**
+ * The part of a draft that survives a reload: not the files, which may be large, nor the token,
+ * which is a secret.
+ */
 type StoredDraft = Record<"kind" | "json" | "text" | "contextId" | "webhook", string>;
 
 const drafts = new Map<string, Draft>();
 const stored: Map<string, StoredDraft> = keepInSession("drafts", () => {
   const openDrafts = [...drafts].map(([id, draft]): [string, StoredDraft] => [id, storable(draft)]);
+  // newest first: keepInSession drops the last ones if there is too much
   return [...openDrafts.reverse(), ...[...stored].filter(([id]) => !drafts.has(id))];
 });
 

@@ -16,7 +16,7 @@ test("the claims of a token give the name, the roles and the expiry", () => {
   expect(readToken(tokenOf({ sub: 7, roles: "all", exp: "soon" }))).toEqual({ name: "", roles: [], expiresAt: undefined });
 });
 
-test("other credentials give no identity", () => {
+test("credentials without readable claims give no identity", () => {
   for (const secret of ["key", "Basic YTpi", "Bearer opaque", "Bearer a.%%%.c", "Bearer a.e30x.c", tokenOf(null)]) {
     expect(readToken(secret)).toBeNull();
   }

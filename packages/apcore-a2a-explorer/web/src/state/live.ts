@@ -15,17 +15,21 @@ const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reach
 const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
 const PAGE_SIZE = 50;
 
-/** The changed tasks that the latest poll has found, and the number of interruptions so far. */
+/** The latest changed tasks that polling found, and the number of its recoveries from failures. */
 export const live = signal<{ changed: Task[]; recoveries: number }>({ changed: [], recoveries: 0 });
 
-/** The time of the latest change that is known; the agent's clock. */
+/** The time of the latest known change, in milliseconds by the agent's clock. */
 let latest: number | undefined;
 let timestamps = new Map<string, string | undefined>();
 let interval = POLL_INTERVAL;
 let timer: ReturnType<typeof setTimeout> | undefined;
+/** Number of the current loop of polls; earlier loops stop. */
 let currentRound = 0;
 
-/** Begin to poll; again when the credentials or the version change, or the page is visible again. */
+/**
+ * Start to poll; restart when the credentials, the version, the choice of notifications or the
+ * visibility of the page change.
+ */
 export function startPolling(): void {
   for (const source of [credentials, version]) {
     source.subscribe(() => {
@@ -61,7 +65,7 @@ async function poll(round: number): Promise<void> {
   timer = setTimeout(() => void poll(round), document.hidden ? LONGEST_INTERVAL : interval);
 }
 
-/** The tasks that have changed since the last call; none at the first one. */
+/** The tasks that have changed since the last call; none at the first call. */
 async function changes(): Promise<Task[]> {
   const isFirst = latest === undefined;
   const after = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();

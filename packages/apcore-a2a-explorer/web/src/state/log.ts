@@ -14,6 +14,7 @@ export interface Wire {
   head: string;
   /** The body of the response, or the pieces of its stream, each with the time of its arrival. */
   pieces: { at: number; text: string }[];
+  /** Characters of the request, its body and the pieces. */
   size: number;
   /** Whether a part of the request or the response is not kept. */
   isCut: boolean;
@@ -46,12 +47,12 @@ export interface Logging extends Recorder {
   end(error?: unknown): void;
 }
 
-/** Log a request. *secret* is the name of the header with the credentials. */
+/** Log a request. *secretHeader* is the name of the header with the credentials. */
 export function logRequest(
   operation: Operation | null,
   version: Version,
   lastEventId?: string,
-  secret?: string,
+  secretHeader?: string,
 ): Logging {
   const wire: Wire = { request: "", body: "", head: "", pieces: [], size: 0, isCut: false };
   const entry: LogEntry = { id: ++count, operation, version, lastEventId, at: Date.now(), wire };
@@ -60,11 +61,11 @@ export function logRequest(
     log.value = log.value.map((logEntry) => (logEntry.id === entry.id ? { ...logEntry, ...changes } : logEntry));
   };
   return {
-    request(headers, body, start = operation ? "POST" : "GET") {
+    request(headers, body, requestLine = operation ? "POST" : "GET") {
       const shown = Object.entries(headers).map(([name, value]) =>
-        `${name}: ${name === secret ? "$A2A_TOKEN" : value}`,
+        `${name}: ${name === secretHeader ? "$A2A_TOKEN" : value}`,
       );
-      wire.request = [start, ...shown].join("\n");
+      wire.request = [requestLine, ...shown].join("\n");
       wire.body = body;
       wire.size += wire.request.length + body.length;
       dropOldest();

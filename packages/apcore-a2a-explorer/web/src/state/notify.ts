@@ -17,7 +17,7 @@ function wasTurnedOn(): boolean {
   }
 }
 
-/** Whether to notify; null if the browser can't, or the user has refused it. */
+/** Whether to notify; null if the browser can't, or the user has refused permission. */
 export const notifying = signal<boolean | null>(isSupported && Notification.permission !== "denied" ? wasTurnedOn() : null);
 
 /** Turn notifications on, after asking for permission, or off. */
@@ -33,7 +33,7 @@ function storeChoice(isOn: boolean): void {
   try {
     localStorage.setItem(KEY, isOn ? "yes" : "no");
   } catch {
-    return; // storage is forbidden, so it lasts until the page is left
+    return; // storage is forbidden, so the choice lasts until the page is left
   }
 }
 

@@ -16,10 +16,10 @@ export const whoami = signal<WhoAmI | null>(null);
 /** The views whose routes the agent has, and lets the caller use. */
 export const ownViews = signal(new Set<OwnView>());
 
-/** Whether the agent has no such route, or refuses it to this caller. */
+/** Whether *error* means that the agent has no such route, or refuses it to this caller. */
 export const isHidden = (error: unknown) => error instanceof HttpError && [401, 403, 404, 405].includes(error.status);
 
-/** Ask the agent who the caller is, and which views it may use. */
+/** Ask the agent who the caller is, and which views the caller may use. */
 export async function discover(): Promise<void> {
   const usedCredentials = credentials.value;
   // asking without credentials would open the sign-in dialog

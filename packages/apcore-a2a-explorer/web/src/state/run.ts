@@ -12,7 +12,7 @@ import { loadInbox } from "./tasks";
 
 export interface TimedEvent {
   id?: string;
-  /** Time in milliseconds; undefined for events from before the page watched the task. */
+  /** Time in milliseconds; undefined for past events whose time is unknown. */
   at: number | undefined;
   event: StreamEvent;
   /** The event as the agent sent it, in the form of JSON-RPC. */
@@ -131,7 +131,7 @@ export class Run {
     void (this.operation.name === "send" ? this.send() : this.watch());
   }
 
-  /** Watch the task again, from its first event; only load it if the agent keeps no events. */
+  /** Watch the task again from its first event; if the agent keeps no events, just load the task. */
   async follow(): Promise<void> {
     if (!this.task) return;
     this.isPartial = false;
@@ -144,7 +144,7 @@ export class Run {
     await this.load();
   }
 
-  /** Load the task, whose artifacts do not survive a reload of the page. */
+  /** Load the task if it is partial: a reload of the page keeps no artifacts or history. */
   async load(): Promise<void> {
     if (!this.task || !this.isPartial) return;
     this.isPartial = false;
@@ -206,7 +206,7 @@ export class Run {
 
   /**
    * Whether the task is waiting for an answer. Reading stops then, since an agent may keep a
-   * subscription open until the task ends. After a pause in a replay, further events may follow.
+   * subscription open until the task ends. A pause in a replay may be over, so the task is loaded.
    */
   async #isWaiting(): Promise<boolean> {
     const { task } = this;
@@ -261,7 +261,7 @@ const isTemporary = (error: unknown) =>
   error instanceof ConnectionError ||
   (error instanceof HttpError && [502, 503, 504].includes(error.status));
 
-/** Whether a refusal only means that the task has no more events. */
+/** Whether *error* only means that the agent has no further events of the task. */
 export const meansNoEvents = (error: unknown) =>
   (error instanceof RpcError && [-32004, -32601].includes(error.code)) ||
   (error instanceof HttpError && error.status === 404);

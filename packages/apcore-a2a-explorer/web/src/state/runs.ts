@@ -62,7 +62,7 @@ export function rememberRun(key: string, run: Run): void {
   runs.value = new Map(runs.value).set(key, run);
 }
 
-/** Show *run* as the latest one of a skill. An answer replaces the run of the same task. */
+/** Show *run* as the latest one of a skill, in place of an earlier run of the same task. */
 export function addRun(skillId: string, run: Run): void {
   rememberRun(skillId, run);
   const earlier = histories.value.get(skillId) ?? [];
@@ -73,7 +73,7 @@ export function addRun(skillId: string, run: Run): void {
   histories.value = new Map(histories.value).set(skillId, history);
 }
 
-/** A run that watches an existing task, from its first event if the agent keeps events. */
+/** A new run to watch an existing task, from its first event if the agent keeps events. */
 export function runFor(task: Task): Run {
   return withReplay(new Run(undefined, { name: "subscribe", id: task.id }));
 }

@@ -9,8 +9,8 @@ const nameOf = (kind: string) => `a2a-explorer.${kind} ${base}`;
 let isForgotten = false;
 
 /**
- * Return the entries of the page before its reload, and save those that *collect* returns when the
- * page is left. If they are too large, the last ones are dropped.
+ * Return the entries from before a reload of the page. When the page is left or hidden, save those
+ * that *collect* returns; the last ones are dropped if all together are too large.
  */
 export function keepInSession<T>(kind: string, collect: () => [string, T][]): Map<string, T> {
   const save = () => {

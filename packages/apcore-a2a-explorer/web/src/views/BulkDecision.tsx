@@ -12,7 +12,7 @@ interface Props {
   /** The tasks whose approvals are selected. */
   tasks: Task[];
   onReply: (next: Run) => void;
-  /** Called when all have been answered or refused. */
+  /** Called when the agent has accepted or refused all answers. */
   onDone: () => void;
 }
 

@@ -19,7 +19,7 @@ import { Late, RunView } from "./RunView";
 import { shortId } from "./times";
 import { usePages } from "./usePages";
 
-const TURNS = 10; // tasks that are shown at first, and by each "Show earlier tasks"
+const TURNS = 10; // tasks per page
 
 /** A conversation, oldest task first, with a form for the next message. */
 export const ConversationView = ({ id }: { id: string }) =>
@@ -27,10 +27,10 @@ export const ConversationView = ({ id }: { id: string }) =>
 
 function NewConversation() {
   const [run, setRun] = useState<Run | null>(null);
-  const isOver = isListed(run);
+  const settled = hasSettled(run);
   useEffect(() => {
-    if (isOver) go(href("conversations", run!.task!.contextId));
-  }, [run, isOver]);
+    if (settled) go(href("conversations", run!.task!.contextId));
+  }, [run, settled]);
   return (
     <section class="page wide">
       <Back />
@@ -49,16 +49,16 @@ function KnownConversation({ id }: { id: string }) {
     wholeTasks,
   );
   const [run, setRun] = useState<Run | null>(null);
-  const isOver = isListed(run);
+  const settled = hasSettled(run);
   useEffect(() => {
-    if (isOver) void load();
-  }, [run, isOver]);
+    if (settled) void load();
+  }, [run, settled]);
   const end = useRef<HTMLDivElement>(null);
   const isLoaded = tasks !== null;
   useEffect(() => {
     if (isLoaded) end.current?.scrollIntoView({ block: "end" });
   }, [isLoaded]);
-  const shownTasks = (tasks ?? []).filter((task) => isOver || task.id !== run?.task?.id);
+  const shownTasks = (tasks ?? []).filter((task) => settled || task.id !== run?.task?.id);
   return (
     <section class="page wide">
       <Back />
@@ -77,8 +77,8 @@ function KnownConversation({ id }: { id: string }) {
         {shownTasks.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
           <Turn key={task.id} task={task} onReply={setRun} />
         ))}
-        {run && !isOver && <Live key={run.startedAt} run={run} onReply={setRun} />}
-        {run && isOver && <Late run={run} />}
+        {run && !settled && <Live key={run.startedAt} run={run} onReply={setRun} />}
+        {run && settled && <Late run={run} />}
       </div>
       <Composer contextId={id} latest={latestSkill(tasks)} onStart={setRun} />
       <div ref={end} />
@@ -92,13 +92,13 @@ const Back = () => (
   </p>
 );
 
-/** Whether the task of *run* has settled, so that the list of tasks shows it from now on. */
-function isListed(run: Run | null): boolean {
+/** Whether *run* has ended with a settled task, which the list of tasks shows from now on. */
+function hasSettled(run: Run | null): boolean {
   void run?.changed.value;
   return Boolean(run && !run.isActive && run.task && isSettled(run.task.status.state));
 }
 
-/** A running task, below the message that started it. */
+/** A running task, below its messages so far. */
 function Live({ run, onReply }: { run: Run; onReply: (run: Run) => void }) {
   void run.changed.value;
   return (
@@ -144,7 +144,7 @@ function Turn({ task, onReply }: { task: Task; onReply: (run: Run) => void }) {
   );
 }
 
-/** The skill of the latest task; lists begin with it. */
+/** The skill of the latest task that has a skill; lists begin with the latest task. */
 const latestSkill = (tasks: Task[] | null) => tasks?.map(skillOf).find(Boolean);
 
 interface ComposerProps {
