@@ -8,7 +8,8 @@ import { discover } from "./state/operate";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
-// at once, since agents cancel tasks soon after their last client has disconnected
+// reconnects to running tasks at once, since agents cancel tasks soon after their last client
+// has disconnected
 restoreRuns();
 void loadCard().then(() => {
   startPolling();

@@ -27,7 +27,7 @@ async function plainText(file: File): Promise<string | null> {
   }
 }
 
-/** A file, as the string of a member. */
+/** A field for a file, which is sent as a string. */
 export function FileField({ field, schema }: InputProps) {
   const { value } = field;
   const [chosen, setChosen] = useState<{ file: File; content: string } | null>(null);

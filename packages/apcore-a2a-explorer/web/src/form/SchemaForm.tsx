@@ -9,7 +9,7 @@ import { Members } from "./ObjectField";
 import { resolve } from "./resolve";
 
 interface Props {
-  /** Prefix of the ids of its elements. */
+  /** Prefix of the ids of the form's elements. */
   id: string;
   schema: JsonObject;
   data: JsonObject;
@@ -17,7 +17,7 @@ interface Props {
   onChange: (data: JsonObject) => void;
 }
 
-/** A form for a JSON Schema. The view around it validates and sends the data, not the form. */
+/** A form for a JSON Schema. The view around the form validates and sends the data. */
 export function SchemaForm({ id, schema, data, errors, onChange }: Props) {
   const context = useMemo(() => ({ id, root: schema, errors: byField(errors) }), [id, schema, errors]);
   const root = resolve(schema, schema);

@@ -7,7 +7,7 @@ import { text } from "../protocol/values";
 export interface FormContext {
   id: string;
   root: JsonObject;
-  /** The messages for each field, by its path with dots. */
+  /** The messages for each field, by the field's path, joined with dots. */
   errors: Map<string, string[]>;
 }
 
@@ -20,7 +20,7 @@ export interface FieldProps {
   path: string[];
   label: string;
   required: boolean;
-  /** Whether its container has a button that removes it, as lists have for their items. */
+  /** Whether the field around this one can remove it, as lists, maps and unions can. */
   isItem?: boolean;
   /** The name of an additional input of the field; `quiet` if only the field's own input shows errors. */
   part?: { name: string; quiet: boolean };

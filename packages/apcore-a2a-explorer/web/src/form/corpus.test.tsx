@@ -28,7 +28,7 @@ function show(schema: JsonObject, data: JsonObject) {
   return { host, changes, fields: [...host.querySelectorAll<HTMLInputElement>(FIELDS)] };
 }
 
-/** Enter the value that a field shows into it again. */
+/** Dispatch the event of a field, as if the value that it shows were entered again. */
 function reenterShownValue(field: HTMLInputElement): void {
   const type = field.tagName === "SELECT" || field.closest(".key") ? "change" : "input";
   act(() => void field.dispatchEvent(new Event(type, { bubbles: true })));
@@ -37,7 +37,7 @@ function reenterShownValue(field: HTMLInputElement): void {
 /** Schemas with only one value: there is nothing to fill in. */
 const NO_FIELDS = ["one literal"];
 
-const isBranch = (field: HTMLInputElement) =>
+const choosesBranch = (field: HTMLInputElement) =>
   field.tagName === "SELECT" && field.parentElement?.nextElementSibling?.className === "branch-fields";
 
 afterEach(() => (document.body.innerHTML = ""));
@@ -54,7 +54,7 @@ describe.each(entries)("a schema with $name", ({ name, schema, inputs }) => {
     expect(validate(schema, input)).toEqual([]);
     const { fields } = show(schema, input);
     fields.forEach((field, index) => {
-      if (isBranch(field)) return; // choosing the same branch again resets its fields
+      if (choosesBranch(field)) return; // choosing the same branch again resets its fields
       const { fields: freshFields, changes } = show(schema, input);
       reenterShownValue(freshFields[index]!);
       expect(changes.at(-1) ?? input).toEqual(input);

@@ -3,11 +3,11 @@ interface DateInput {
   type: "date" | "time" | "datetime-local";
   /** The element's value for a string; null if the element cannot show it. */
   show: (value: string) => string | null;
-  /** The string for the element's value; undefined if it is empty. */
+  /** The string for the element's value; undefined if that value is empty. */
   read: (shown: string) => string | undefined;
 }
 
-/** Functions that show and read the strings of a format of JSON Schema: RFC 3339 dates and times. */
+/** The input for strings of a date or time format of JSON Schema (RFC 3339). */
 export function dateInput(format: string): DateInput {
   if (format === "date-time") return { type: "datetime-local", show: localTime, read: withOffset };
   if (format === "time") {

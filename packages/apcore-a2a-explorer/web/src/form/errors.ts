@@ -23,7 +23,7 @@ function likelyBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUni
   if (/\((?!0 )\d+ matches\)/.test(choice.error)) {
     return [{ ...choice, keyword: "", error: "This matches several options, but must match exactly one." }];
   }
-  const mistyped = errorsWithin.filter((unit) => isType(unit, choice));
+  const mistyped = errorsWithin.filter((unit) => isTypeError(unit, choice));
   const fitting = branchesOf(choice, errorsWithin).filter((branch) => !branch.some((unit) => mistyped.includes(unit)));
   const best = fitting.sort((left, right) => distance(left) - distance(right))[0];
   return best ?? joinTypes(mistyped);
@@ -49,7 +49,7 @@ function joinTypes([first, ...more]: OutputUnit[]): OutputUnit[] {
   return [{ ...first, error: first.error.replace(/\.$/, `${types.join("")}.`) }];
 }
 
-const isType = (unit: OutputUnit, choice: OutputUnit) =>
+const isTypeError = (unit: OutputUnit, choice: OutputUnit) =>
   unit.keyword === "type" && unit.instanceLocation === choice.instanceLocation;
 
 const expectedTypes = (error: string) =>
@@ -70,7 +70,7 @@ export function messageOf(unit: OutputUnit, schema: JsonObject): string {
 
 const withArticle = (noun: string) => `${/^[aeiou]/.test(noun) ? "an" : "a"} ${noun}`;
 
-/** The string at *location* of *schema*; undefined if it is behind a reference. */
+/** The string at *location* of *schema*; undefined if the location leads through a reference. */
 function stringAt(schema: JsonObject, location: string): string | undefined {
   const steps = location.split("/").slice(1);
   const value = steps.reduce<Json | undefined>(

@@ -79,7 +79,10 @@ function arrayKind(schema: JsonObject, root: JsonObject): Kind {
 export const prefixOf = (schema: JsonObject): Json[] =>
   Array.isArray(schema.prefixItems) ? schema.prefixItems : Array.isArray(schema.items) ? schema.items : [];
 
-/** The schema of the items after a tuple's own; undefined if there must not be any, or the schema does not mention them. */
+/**
+ * The schema of the items after a tuple's own; undefined if there must be no such items, or the
+ * schema does not mention them.
+ */
 export function restOf(schema: JsonObject): Json | undefined {
   const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
   const isFull = typeof schema.maxItems === "number" && schema.maxItems <= prefixOf(schema).length;
@@ -113,8 +116,8 @@ const choicesOf = ({ oneOf, anyOf }: JsonObject): Json[] =>
   Array.isArray(oneOf) ? oneOf : Array.isArray(anyOf) ? anyOf : [];
 
 /**
- * Whether numbers may be written as strings, which keep all digits. pydantic's Decimal is a number
- * or a string with a pattern or a default of digits.
+ * Whether numbers may be written as strings, which keep all digits. pydantic's schema of a Decimal
+ * allows a number or a string; it has a pattern with `\d`, or a default of digits.
  */
 export function isDecimal(schema: JsonObject, root: JsonObject): boolean {
   const choices = choicesOf(schema).map((choice) => resolve(choice, root));
@@ -167,7 +170,10 @@ function branchName(branch: JsonObject, root: JsonObject): string {
   return typeName(branch.type ?? impliedType(branch));
 }
 
-/** The members of an object whose value is fixed: a const that is required or the default. */
+/**
+ * The members of an object that can have only one value, if they are required or that value is
+ * their default.
+ */
 export function constantsOf(schema: JsonObject, root: JsonObject): JsonObject {
   const required = strings(schema.required);
   return Object.fromEntries(
@@ -186,7 +192,10 @@ export const sameJson = (left: Json | undefined, right: Json | undefined) =>
 export const propertiesOf = (schema: JsonObject): JsonObject =>
   isObject(schema.properties) ? schema.properties : {};
 
-/** The names of an object's members in its `propertyOrder`; without one, required ones first. */
+/**
+ * The names of an object's members in the order of `propertyOrder`; without a `propertyOrder`,
+ * required members come first.
+ */
 export function orderOf(schema: JsonObject): string[] {
   const names = Object.keys(propertiesOf(schema));
   const order = strings(schema.propertyOrder);
@@ -205,7 +214,7 @@ export function furtherOf(schema: JsonObject): Json | undefined {
   return additionalProperties === false ? undefined : additionalProperties;
 }
 
-/** The label of a member. A title may be the name of a model, which several members share. */
+/** The label of a member. Several members may share a model, and thus its title. */
 export function labelOf(name: string, raw: Json | undefined, schema: JsonObject): string {
   if (isObject(raw) && raw.$ref !== undefined) return text(raw.title) ?? name;
   const title = text(schema.title);

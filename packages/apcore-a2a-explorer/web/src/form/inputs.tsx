@@ -62,7 +62,7 @@ export function NumberField({ field, schema }: InputProps) {
   const [typed, setTyped] = useState("");
   const mayBeString = isDecimal(schema, root);
   const { value } = field;
-  // the text as typed, such as 1.50, while it still means the same value
+  // keep showing the text as typed, such as 1.50, while it means the same value
   const isTyped = sameJson(numberOf(typed, mayBeString) ?? null, value ?? null);
   const shown = isTyped ? typed : value === undefined || value === null ? "" : String(value);
   const isLossy = typeof value === "number" && typed !== "" && isTyped && !isExact(typed);
@@ -173,7 +173,7 @@ export function DateField({ field, schema }: InputProps) {
             step={type === "date" ? undefined : 1}
             value={shown}
             onInput={({ currentTarget }) => {
-              // the string may give the same time in another zone, or with fractions of a second
+              // keep a value that is the same time in another zone, or has fractions of a second
               if (read(currentTarget.value) === read(shown)) return;
               field.onChange(read(currentTarget.value) ?? emptyOf(schema, field.required));
             }}

@@ -47,7 +47,7 @@ export function TupleField({ field, schema }: InputProps) {
   );
 }
 
-/** A copy of a tuple with a changed item, and null where there is none; undefined if it is empty. */
+/** A tuple with one item changed, and null for missing items; undefined if all are null. */
 export function tupleOf(value: Json[], index: number, item: Json | undefined, length: number): Json[] | undefined {
   const items = Array.from({ length: Math.max(length, value.length) }, (_, position) =>
     position === index ? (item ?? null) : (value[position] ?? null),
@@ -168,7 +168,7 @@ export function ChecksField({ field, schema }: InputProps) {
   const options = optionsOf(resolve(schema.items, root), root) ?? [];
   const value = itemsOf(field.value);
   const isListed = (entry: Json) => options.some((option) => sameJson(option.value, entry));
-  // a list with a repeated value, or with one that is not an option, is shown in full
+  // checkboxes cannot show a repeated value, or a value that is not an option
   if (new Set(value.map((entry) => toJson(entry))).size < value.length || !value.every(isListed)) {
     return <ListField field={field} schema={schema} />;
   }

@@ -26,8 +26,8 @@ const MAX_SHOWN = 200; // characters of a default or an option
 export function propertiesIn(schema: JsonObject): Property[] {
   const root = resolve(schema, schema);
   const reader = new Reader(schema);
-  const isAlone = !reader.read(root, 0, [root]);
-  return isAlone ? [row("(value)", root, schema, 0, true)] : reader.properties;
+  const hasMembers = reader.read(root, 0, [root]);
+  return hasMembers ? reader.properties : [row("(value)", root, schema, 0, true)];
 }
 
 class Reader {
@@ -77,7 +77,10 @@ class Reader {
   }
 }
 
-/** Whether a schema has the members or items of a schema above it; references are resolved to copies. */
+/**
+ * Whether a schema has the members or items of a schema above it. The schemas are not compared
+ * themselves, since resolving a reference may copy a schema.
+ */
 const isAmong = (schema: JsonObject, above: JsonObject[]) =>
   above.some(
     ({ properties, items }) =>

@@ -1,13 +1,13 @@
 import type { Json, JsonObject } from "../protocol/types";
 import { isObject, strings } from "../protocol/values";
 
-const MAX_STEPS = 32; // references and allOf between a schema and its keywords
+const MAX_STEPS = 32; // levels of references and allOf, and schemas of one allOf
 
 const resolved = new WeakMap<JsonObject, JsonObject>();
 
 /**
  * The schema with its references followed, `allOf` merged, and null taken out of its types. A
- * schema that also allows null has `nullable`. Anything that is not an object allows any value.
+ * schema that also allows null has `nullable`. A schema that is not an object allows any value.
  */
 export function resolve(schema: Json | undefined, root: JsonObject): JsonObject {
   if (!isObject(schema)) return {};
@@ -29,7 +29,7 @@ function merge(schema: Json | undefined, root: JsonObject, steps: number): JsonO
   return parts.length ? combine([...parts, own]) : own;
 }
 
-/** A schema with the keywords of all *schemas*; the properties and required names add up. */
+/** All *schemas* as one: later keywords win, but properties and required names are merged. */
 export function combine(schemas: JsonObject[]): JsonObject {
   return schemas.reduce((all, schema) => {
     const result = { ...all, ...schema };

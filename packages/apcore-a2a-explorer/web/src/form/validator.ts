@@ -4,7 +4,7 @@ import type { Json, JsonObject } from "../protocol/types";
 import { withNumbers } from "../protocol/json";
 import { messageOf, relevantErrors } from "./errors";
 
-/** Validate *data*; return the errors by field. An invalid schema allows everything. */
+/** Validate *data*; return the errors and their fields. An invalid schema allows everything. */
 export function validate(schema: JsonObject, data: Json): FieldError[] {
   const units = unitsOf(schema, data);
   // errors inside an object are more specific than the error of the object itself
