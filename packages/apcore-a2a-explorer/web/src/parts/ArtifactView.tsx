@@ -45,7 +45,7 @@ export function ArtifactView({ artifact, schema }: Props) {
 
 function Parts({ artifact: { parts }, schema }: Props) {
   const [limit, setLimit] = useState(STEP);
-  const [chosen, setKind] = useState("");
+  const [chosen, setChosen] = useState("");
   const joined = joinedText(parts);
   const rows = parts.length > 1 ? rowsOf(parts.map((part) => part.data ?? null)) : null;
   const kinds = [...(joined === null ? [] : ["Text"]), ...(rows ? ["Table"] : []), "Separate"];
@@ -53,7 +53,7 @@ function Parts({ artifact: { parts }, schema }: Props) {
   if (!parts.length) return <p class="muted">This artifact is empty.</p>;
   return (
     <>
-      <Choice label="Parts" options={kinds} value={kind} onChange={setKind} />
+      <Choice label="Parts" options={kinds} value={kind} onChange={setChosen} />
       {kind === "Text" && <TextView part={{ mediaType: parts[0]!.text === undefined ? "" : parts[0]!.mediaType, text: joined! }} />}
       {kind === "Table" && <Table rows={rows!} label="Parts as a table" />}
       {kind === "Separate" && (

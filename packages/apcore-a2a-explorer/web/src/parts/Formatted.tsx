@@ -16,7 +16,7 @@ interface Props {
   value: Json;
   /** The schema of the value, with its references followed; empty if there is none. */
   schema: JsonObject;
-  /** The schema with the definitions. */
+  /** The whole schema, with the definitions that references lead to. */
   root: JsonObject;
   label: string;
   depth?: number;

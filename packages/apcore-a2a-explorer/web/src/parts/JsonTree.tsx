@@ -23,7 +23,7 @@ interface Props {
   path?: string;
 }
 
-/** A JSON value as a tree; closed branches are not rendered. */
+/** A JSON value as a tree; the members of closed branches are not rendered. */
 export function JsonTree({ value, name, open = 2, path = "$" }: Props) {
   if (value === null || typeof value !== "object") {
     return (

@@ -34,11 +34,11 @@ export function DataView({ data, schema: root = {} }: { data: Json; schema?: Jso
   const schema = resolve(root, root);
   const { kind: shape } = useMemo(() => shapeOf(data, schema, root), [data, schema, root]);
   const kinds = [...(shape === "plain" ? [] : [shape === "rows" ? "Table" : "Formatted"]), "Tree", "JSON"];
-  const [chosen, setKind] = useState("");
+  const [chosen, setChosen] = useState("");
   const kind = kinds.includes(chosen) ? chosen : kinds[0]!;
   return (
     <>
-      <Choice label="Show as" options={kinds} value={kind} onChange={setKind} />
+      <Choice label="Show as" options={kinds} value={kind} onChange={setChosen} />
       {kind === "Tree" && <Tree value={data} />}
       {kind === "JSON" && <LongText text={pretty(data)} code />}
       {kind !== "Tree" && kind !== "JSON" && <Formatted value={data} schema={schema} root={root} label="data" />}

@@ -62,7 +62,7 @@ describe("the text of a stream", () => {
     ["one chunk", [{ text: "a" }]],
     ["records with a text", [{ text: "a", stars: 1 }, { text: "b", stars: 2 }]],
     ["numbers", [{ n: 1 }, { n: 2 }]],
-    ["a chunk without it", [{ text: "a" }, { n: 1 }]],
+    ["a chunk without a text", [{ text: "a" }, { n: 1 }]],
   ])("does not exist for %s", (_, chunks) => {
     expect(joinedText(chunks.map((data) => ({ data })))).toBeNull();
   });

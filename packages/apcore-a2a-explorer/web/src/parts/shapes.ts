@@ -16,7 +16,7 @@ export type Shape =
 
 const PLAIN: Shape = { kind: "plain" };
 const LONG_TEXT = 120; // characters
-const MAX_DEPTH = 4; // levels of members that are not shown as a tree
+const MAX_DEPTH = 4; // levels of formatted members; deeper ones are shown as a tree
 const MAX_EXAMINED = 200; // members or items
 
 /** The shape of *value*. *schema*, resolved against *root*, is empty if there is none. */

@@ -1,4 +1,4 @@
-/** The bindings of the protocol to HTTP; their results have the form of JSON-RPC, which dialects read. */
+/** The bindings of the protocol to HTTP; results are in the form of JSON-RPC, for dialects. */
 
 import type { AgentInterface } from "./card";
 import type { Dialect, RpcRequest } from "./dialect";
@@ -11,7 +11,7 @@ import { isObject, object, text } from "./values";
 /** An operation as an HTTP request. */
 export interface WireRequest {
   verb: "GET" | "POST" | "DELETE";
-  /** The path and query below the URL of the interface, with a slash at its beginning; "" for none. */
+  /** The path and query below the URL of the interface, beginning with a slash; "" for none. */
   path: string;
   /** "" for none. */
   body: string;
@@ -45,7 +45,7 @@ export const jsonRpc = (tenant = ""): Binding => ({
   },
   refusal(source, status, retryAfter) {
     const { jsonrpc, error } = object(source) ?? {};
-    // without `jsonrpc`, an error with another status than 200 may come from a proxy
+    // without `jsonrpc`, an error with a status other than 200 may come from a proxy
     if (!isObject(error) || (!jsonrpc && status !== 200)) return undefined;
     return new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
   },

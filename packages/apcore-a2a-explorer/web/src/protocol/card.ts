@@ -8,7 +8,7 @@ export interface Example {
   description?: string;
   inputs?: Json;
   output?: Json;
-  /** The protocol's own examples are plain text. */
+  /** The message of a plain-text example, the only kind that the protocol itself has. */
   text?: string;
 }
 
@@ -55,7 +55,7 @@ export interface AgentCard {
   capabilities: { streaming: boolean; push: boolean; extendedCard: boolean };
   extensions: Extension[];
   schemes: SecurityScheme[];
-  /** The alternatives for a request: names of the security schemes that it needs together. */
+  /** The alternatives for a request: each has the names of the security schemes to use together. */
   security: string[][];
   inputModes: string[];
   outputModes: string[];
@@ -176,9 +176,9 @@ function skill(
   outputModes: string[],
 ): Skill {
   const id = text(source.id) ?? "";
-  const extended = (details && Object.hasOwn(details, id) && object(details[id])) || {};
+  const skillDetails = (details && Object.hasOwn(details, id) && object(details[id])) || {};
   const apcore = object(object(source.extensions)?.apcore);
-  const structuredExamples = objects(extended.examples).map(example);
+  const structuredExamples = objects(skillDetails.examples).map(example);
   const withDefaults = (list: string[], defaults: string[]) => (list.length ? list : defaults);
   return {
     id,
@@ -188,10 +188,10 @@ function skill(
     inputModes: withDefaults(strings(source.inputModes), inputModes),
     outputModes: withDefaults(strings(source.outputModes), outputModes),
     examples: structuredExamples.length ? structuredExamples : strings(source.examples).map((message) => textExample(message)),
-    annotations: object(extended.annotations) ?? object(apcore?.annotations) ?? {},
-    inputSchema: object(extended.inputSchema),
-    outputSchema: object(extended.outputSchema),
-    documentation: text(extended.documentation),
+    annotations: object(skillDetails.annotations) ?? object(apcore?.annotations) ?? {},
+    inputSchema: object(skillDetails.inputSchema),
+    outputSchema: object(skillDetails.outputSchema),
+    documentation: text(skillDetails.documentation),
   };
 }
 

@@ -24,8 +24,8 @@ describe.each([v1, v03])("A2A $version", (dialect) => {
     const request = dialect.request(operation);
     const findings = checkRequest(dialect.version, request.method, JSON.stringify(envelope(request, 1)));
     // A2A 0.3 has no method to list tasks
-    const isUndefined = operation.name === "list" && dialect === v03;
-    expect(findings).toEqual(isUndefined ? null : { errors: [], unknown: [] });
+    const hasNoMethod = operation.name === "list" && dialect === v03;
+    expect(findings).toEqual(hasNoMethod ? null : { errors: [], unknown: [] });
   });
 });
 
@@ -36,7 +36,7 @@ const OLD_TASK = { kind: "task", id: "t", contextId: "c", status: { state: "comp
 describe("a mismatch is named with its path", () => {
   const state = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED";
   it.each<[string, unknown, string[]]>([
-    ["nothing", TASK, []],
+    ["none in a task", TASK, []],
     ["a missing member", { ...TASK, id: undefined }, ["result.id: is missing"]],
     ["a wrong type", { ...TASK, id: 5 }, ["result.id: string expected, not 5"]],
     ["an object instead of a list", { ...TASK, history: {} }, ["result.history: list expected, not {}"]],
@@ -57,7 +57,7 @@ describe("a mismatch is named with its path", () => {
   });
 
   it.each<[string, string, unknown, string[]]>([
-    ["a task", "message/send", OLD_TASK, []],
+    ["none in a task", "message/send", OLD_TASK, []],
     ["an alternative by its kind", "message/send", { ...OLD_TASK, status: {} }, ["result.status.state: is missing"]],
     ["no kind", "tasks/get", { ...OLD_TASK, kind: undefined }, ["result.kind: is missing"]],
     [
@@ -66,7 +66,7 @@ describe("a mismatch is named with its path", () => {
       { kind: "message", messageId: "m", role: "agent", parts: [{ kind: "text", text: 1 }] },
       ["result.parts[0].text: string expected, not 1"],
     ],
-    ["nothing after a deletion", "tasks/pushNotificationConfig/delete", null, []],
+    ["none in the null after a deletion", "tasks/pushNotificationConfig/delete", null, []],
   ])("of 0.3: %s", (_, method, result, errors) => {
     expect(checkResponse("0.3", method, response(result), false)).toEqual({ errors, unknown: [] });
   });

@@ -11,9 +11,9 @@ interface Definition {
   types: Record<string, string | Record<string, string | string[]>>;
 }
 const DEFINITIONS = wireTypes as unknown as Record<Version, Definition>;
-const MAX_MISMATCHES = 20; // of each kind that are shown
-const MAX_UNKNOWN = 1_000; // of one object
-/** The key of the members of which exactly one is present. */
+const MAX_MISMATCHES = 20; // errors, and as many unknown members, that are shown
+const MAX_UNKNOWN = 1_000; // unknown members of one object
+/** The key under which a type lists the members of which exactly one must be present. */
 const ONE_OF = "?";
 
 /** The findings of a check: texts, most of which begin with the path of a member. */
@@ -61,7 +61,7 @@ export function versionsOfCard(card: Record<string, unknown>): Version[] {
   return versions;
 }
 
-/** Check an Agent Card against each version whose format it has; a member that one of them has is known. */
+/** Check an Agent Card against each version whose format it has. Members of either are known. */
 export function checkCard(card: unknown): Findings {
   if (!isObject(card)) return NOT_AN_OBJECT;
   const versions = versionsOfCard(card);
@@ -98,7 +98,7 @@ function responseFindings(definition: Definition, type: string, body: string): F
   return [envelope, { errors, unknown }];
 }
 
-/** Check a request or response of JSON-RPC 2.0; *members* are those that only one of the two has. */
+/** Check a JSON-RPC 2.0 request or response; *members* are allowed besides `jsonrpc` and `id`. */
 function checkEnvelope(source: Record<string, unknown>, members: string[]): Findings {
   const hasId = source.id === null || ["string", "number"].includes(typeof source.id);
   const errors = [
@@ -183,7 +183,7 @@ class Checker {
     return Object.hasOwn(value, member) && (value[member] !== null || mayBeNull);
   }
 
-  /** Report the errors of the alternative that fits best: one of the right kind, and with the fewest errors. */
+  /** Report the findings of the best alternative: first by `kind`, then by the fewest errors. */
   #alternatives(value: unknown, types: string[], path: string): void {
     if (types.every((alternative) => alternative.startsWith("="))) {
       const options = types.map((alternative) => alternative.slice(1));

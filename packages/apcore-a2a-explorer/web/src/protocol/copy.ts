@@ -126,7 +126,7 @@ const READ_STREAM = [
   "if (pending) console.log(pending); // a refusal is not a stream",
 ];
 
-/** The body as JavaScript; the contents of files are read, not included, unless it has large integers. */
+/** The body as JavaScript. It reads files, unless large integers require the body as a string. */
 function javaScriptBody(dialect: Dialect, operation: Operation, target: Target): { body: string; files: boolean } {
   const source = requestOf(dialect, operation, target).body;
   if (!source) return { body: "", files: false };
