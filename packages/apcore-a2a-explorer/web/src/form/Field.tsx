@@ -28,7 +28,10 @@ const FIELDS: Record<Kind, ComponentType<InputProps>> = {
   any: AnyField,
 };
 
-/** The field for a schema. It becomes a JSON field if it fails, is too deep or can't show the value. */
+/**
+ * The field for a schema. It becomes a JSON field if it fails, is nested too deeply, or cannot show
+ * the value.
+ */
 export function Field(field: FieldProps) {
   const { root } = useContext(Form);
   const { default: value, ...rest } = resolve(field.schema, root);

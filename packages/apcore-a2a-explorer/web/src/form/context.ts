@@ -57,7 +57,7 @@ export const emptyOf = (schema: JsonObject, required: boolean): Json | undefined
 
 const MAX_DEFAULT = 60; // characters of a default
 
-/** A hint at the value that is used if a field is left empty. */
+/** A text that names the default, which is used if a field is left empty. */
 export function defaultHint({ default: value }: JsonObject): string | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value === "object" && !Object.keys(value).length) return "empty unless given";

@@ -21,7 +21,7 @@ export function numberOf(typed: string, mayBeString: boolean): Json | undefined 
 /** Whether a double holds all digits of a number. */
 export const isExact = (source: string) => digitsOf(source) === digitsOf(String(Number(source)));
 
-/** The digits and exponent of a number in one form, so that 1.50 and 15e-1 are equal. */
+/** The digits and exponent of a number, normalized so that 1.50 and 15e-1 are equal. */
 function digitsOf(source: string): string {
   const [mantissa = "", exponent = "0"] = source.toLowerCase().split("e");
   const [whole = "", fraction = ""] = mantissa.replace(/^[+-]/, "").split(".");

@@ -3,7 +3,7 @@ import type { JsonObject } from "../protocol/types";
 import corpus from "./corpus/schemas.json";
 import { propertiesIn, type Property } from "./properties";
 
-/** A row as one line: its name at its depth, its type, and its other details. */
+/** A row as one line: its name, indented by its depth, its type, and its other details. */
 const brief = ({ name, depth, type, required, default: value, constraints, description }: Property) =>
   [
     `${"  ".repeat(depth)}${name}: ${type}`,

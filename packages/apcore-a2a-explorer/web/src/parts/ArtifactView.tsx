@@ -14,7 +14,7 @@ const STEP = 20; // parts
 
 interface Props {
   artifact: Artifact;
-  /** The schema of its data, if it is known. */
+  /** The schema of the artifact's data, if it is known. */
   schema?: JsonObject;
 }
 

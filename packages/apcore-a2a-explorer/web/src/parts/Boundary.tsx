@@ -7,7 +7,7 @@ interface Props {
   instead?: (error: unknown) => ComponentChildren;
 }
 
-/** Catches errors while rendering an agent's data, so that only this part of the page is lost. */
+/** Catches rendering errors of an agent's data, so that only this part of the page is lost. */
 export class Boundary extends Component<Props, { error?: unknown }> {
   static getDerivedStateFromError(error: unknown) {
     return { error: error ?? "unknown" };

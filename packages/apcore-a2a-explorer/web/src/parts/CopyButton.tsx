@@ -6,7 +6,7 @@ interface Props {
   label: string;
 }
 
-/** A button that copies a text, and says whether it could. */
+/** A button that copies a text, and says whether that worked. */
 export function CopyButton({ text, label }: Props) {
   const [outcome, setOutcome] = useState("");
   const copy = async () => {

@@ -13,7 +13,7 @@ import { Tree } from "./Tree";
 
 interface Props {
   part: Part;
-  /** The schema of its data, if it is known. */
+  /** The schema of the part's data, if it is known. */
   schema?: JsonObject;
 }
 

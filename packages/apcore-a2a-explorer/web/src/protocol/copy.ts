@@ -8,7 +8,7 @@ import type { Json, Operation, Part } from "./types";
 export interface Target {
   /** The URL of the interface. */
   url: string;
-  /** The URL of the agent, if it differs. */
+  /** The URL of the agent, if it differs from `url`. */
   agent?: string;
   /** The binding of the interface; JSON-RPC if it is not given. */
   binding?: Binding;
