@@ -28,6 +28,11 @@ export class HttpError extends Error {
   }
 }
 
+/** Whether the agent has refused a request for lack of resources, such as by a rate limit. */
+export const isBusy = (error: unknown) =>
+  (error instanceof RpcError && error.code === -32029) ||
+  (error instanceof HttpError && [429, 503].includes(error.status));
+
 /** The agent could not be reached, or the connection was lost. */
 export class ConnectionError extends Error {}
 

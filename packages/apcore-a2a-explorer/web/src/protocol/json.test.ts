@@ -10,6 +10,7 @@ describe("integers", () => {
     `"${LARGE}"`,
     `{"${LARGE}":"\\" ${LARGE} \\\\","n":1.5,"text":"x${LARGE}"}`,
     `${"9".repeat(4300)}`,
+    `-${"9".repeat(4300)}`,
     "[]",
   ])("are read and written again exactly: %s", (source) => {
     expect(toJson(parseJson(source))).toBe(source);

@@ -14,9 +14,12 @@ const MAY_BE_LARGE = /\d{16}/;
 /** The maximum number of digits of an integer; agents of this project refuse longer ones. */
 export const MAX_DIGITS = 4300;
 
+/** The number of digits of an integer. */
+export const digitsOf = (integer: string) => integer.replace("-", "").length;
+
 /** Whether a token of JSON is an integer that is read as a BigInt. */
 const isLarge = (token: string) =>
-  /^-?\d+$/.test(token) && token.length <= MAX_DIGITS && !Number.isSafeInteger(Number(token));
+  /^-?\d+$/.test(token) && digitsOf(token) <= MAX_DIGITS && !Number.isSafeInteger(Number(token));
 
 /** Parse JSON; throw a SyntaxError if *source* is not JSON. */
 export function parseJson(source: string): Json {

@@ -1,4 +1,4 @@
-import { MAX_DIGITS, toJson } from "./json";
+import { digitsOf, MAX_DIGITS, toJson } from "./json";
 import type { Json, JsonObject } from "./types";
 
 export const isObject = (value: unknown): value is JsonObject =>
@@ -32,7 +32,7 @@ export function unsendableNumber(source: string): string | undefined {
   for (const [token] of source.matchAll(TOKEN)) {
     if (token.startsWith('"')) continue;
     const isInteger = /^-?\d+$/.test(token);
-    if (isInteger ? token.length > MAX_DIGITS : !Number.isFinite(Number(token))) return token;
+    if (isInteger ? digitsOf(token) > MAX_DIGITS : !Number.isFinite(Number(token))) return token;
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 /** Changes of tasks, polled while the page is visible or desktop notifications are on. */
 
 import { signal } from "@preact/signals";
-import { ConnectionError, HttpError } from "../protocol/errors";
+import { ConnectionError, HttpError, isBusy } from "../protocol/errors";
 import { isPaused } from "../protocol/states";
 import type { Task } from "../protocol/types";
 import { card } from "./agent";
@@ -86,4 +86,4 @@ function publish(changed: Task[], hasRecovered: boolean): void {
 
 /** Whether to poll again: not if the agent refuses, or has no list of tasks. */
 const isTemporary = (error: unknown) =>
-  error instanceof ConnectionError || (error instanceof HttpError && error.status >= 429);
+  error instanceof ConnectionError || isBusy(error) || (error instanceof HttpError && error.status >= 500);

@@ -1,4 +1,13 @@
-import { ConnectionError, describe, fieldErrors, HttpError, reasonOf, RpcError, type FieldError } from "../protocol/errors";
+import {
+  ConnectionError,
+  describe,
+  fieldErrors,
+  HttpError,
+  isBusy,
+  reasonOf,
+  RpcError,
+  type FieldError,
+} from "../protocol/errors";
 import { signingIn } from "../state/credentials";
 import { duration } from "./times";
 
@@ -49,15 +58,14 @@ function Wait({ error }: { error: unknown }) {
 const BUSY = "The agent is busy.";
 
 function titleOf(error: unknown): string {
+  if (isBusy(error)) return BUSY;
   if (error instanceof RpcError) {
     if (error.code === -32602) return "The agent rejected the input.";
-    if (error.code === -32029) return BUSY;
     if (error.code === -32001) return "This task doesn't exist, or you can't access it.";
     return "The agent rejected the request.";
   }
   if (error instanceof HttpError && error.status === 401) return "Sign in to continue.";
   if (error instanceof HttpError && error.status === 403) return "You don't have permission to do this.";
-  if (error instanceof HttpError && [429, 503].includes(error.status)) return BUSY;
   if (error instanceof HttpError) return "The agent sent an unexpected response.";
   if (error instanceof ConnectionError) return "No connection.";
   return "This page can't call the agent.";

@@ -5,6 +5,8 @@ describe("durations have two units at most", () => {
   it.each([
     [-5, "0 ms"],
     [340, "340 ms"],
+    [999.4, "999 ms"],
+    [999.6, "1.0 s"],
     [4_000, "4.0 s"],
     [59_949, "59.9 s"],
     [59_960, "1 min 0 s"],
