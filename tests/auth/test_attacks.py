@@ -58,51 +58,52 @@ GOOD = token()
 
 @dataclass(frozen=True)
 class Attack:
-    """Token that must be refused, and one that must be accepted."""
+    """Token that must be refused (in the last test: accepted), and one that must be accepted."""
 
     token: str | Callable[[str], str]
     """The token, or a function that makes it from the attacker's URL."""
     genuine: str = GOOD
     scheme: str = "Bearer "
     by_key_id: bool = False
-    """Whether only the key's id or algorithm is wrong, so that a single key accepts the token."""
+    """Whether only the key id or algorithm is wrong; with a single key, the token may be valid."""
 
     def headers(self, attacker: str) -> dict[str, str]:
         text = self.token if isinstance(self.token, str) else self.token(attacker)
         return {"authorization": self.scheme + text}
 
 
-def unsigned(alg: Any, sign: Callable[[bytes], bytes] = lambda _: b"") -> Attack:
+def with_alg(alg: Any, sign: Callable[[bytes], bytes] = lambda _: b"") -> Attack:
+    """Return an attack with *alg* in its header and, by default, no signature."""
     return Attack(signed(head(alg=alg), json.dumps(claims()), sign))
 
 
 def with_header(key: KeyPair = RSA, /, **header: Any) -> Attack:
-    """Return a token signed by *key* with these members in its header."""
+    """Return an attack with a token signed by *key*, with these members in its header."""
     return Attack(token(key, header))
 
 
 def with_key_id(key: KeyPair = RSA, /, **header: Any) -> Attack:
-    """Return a token signed by *key* with a key id or algorithm that does not fit."""
+    """Return an attack with a token by *key* whose key id and algorithm fit no published key."""
     return Attack(token(key, header), by_key_id=True)
 
 
 def with_claims(**changes: Any) -> Attack:
-    """Return a properly signed token with changed claims."""
+    """Return an attack with a properly signed token with changed claims."""
     return Attack(token(**changes))
 
 
 def with_payload(body: str | bytes) -> Attack:
-    """Return a properly signed token with these bytes as its payload."""
+    """Return an attack with a properly signed token that has these bytes as its payload."""
     return Attack(signed(head(), body, RSA.sign))
 
 
 def with_literal(claim: str, text: str) -> Attack:
-    """Return a properly signed token with the JSON literal *text* as the value of *claim*."""
+    """Return an attack with a properly signed token whose *claim* is the JSON literal *text*."""
     return with_payload(json.dumps(claims(**{claim: "@"})).replace('"@"', text))
 
 
 def with_signature(key: KeyPair, signature: bytes) -> Attack:
-    """Return a token with a signature that can be made without a key."""
+    """Return an attack with this signature, which anyone can make without a key."""
     first = head(alg=key.alg, kid=key.kid)
     return Attack(signed(first, json.dumps(claims()), lambda _: signature), token(key))
 
@@ -130,9 +131,9 @@ TWIN = ALPHABET[ALPHABET.index(SIGNATURE[-1]) ^ 1]
 
 ATTACKS: dict[str, Attack] = {
     # No signature (RFC 8725 §2.1)
-    **{f"alg {alg!r}": unsigned(alg) for alg in ("none", "None", "NONE", "nOnE", "", " none")},
-    **{f"alg {alg!r}": unsigned(alg) for alg in (*WRONG_TYPES, "null", ["none"])},
-    "alg none, signed": unsigned("none", RSA.sign),
+    **{f"alg {alg!r}": with_alg(alg) for alg in ("none", "None", "NONE", "nOnE", "", " none")},
+    **{f"alg {alg!r}": with_alg(alg) for alg in (*WRONG_TYPES, "null", ["none"])},
+    "alg none, signed": with_alg("none", RSA.sign),
     "alg missing": with_header(alg=MISSING),
     "alg twice, the last none": Attack(
         signed(head()[:-1] + ', "alg": "none"}', json.dumps(claims()), lambda _: b"")
@@ -231,7 +232,7 @@ ATTACKS: dict[str, Attack] = {
     "1 MB": Attack("A" * MEGABYTE),
     "1 MB, signed": Attack(token(padding="A" * MEGABYTE)),
     # Unexpected JSON
-    "header no JSON": Attack(signed("alg", json.dumps(claims()), RSA.sign)),
+    "header not JSON": Attack(signed("alg", json.dumps(claims()), RSA.sign)),
     "header an array": Attack(signed(f"[{head()}]", json.dumps(claims()), RSA.sign)),
     **{
         f"payload {body!r}": with_payload(body)
@@ -301,7 +302,7 @@ INVALID_CLAIMS: dict[str, tuple[Attack, str]] = {
     ),
     "sub too long": (with_claims(sub="a" * 8000), "ids are stored, and are keys of an index"),
 }
-"""Signed tokens that are refused for their claims, each with the reason for refusing it."""
+"""Signed tokens that are refused for their claims, each with an explanation that no test reads."""
 
 
 class AttackTarget(NamedTuple):
@@ -369,11 +370,11 @@ def test_a_deeply_nested_token_raises_no_error(depth: int, single_key: AttackTar
 
 
 @pytest.mark.clock
-def test_a_token_of_a_megabyte_takes_less_cpu_time_than_its_json(single_key: AttackTarget) -> None:
+def test_a_token_of_a_megabyte_takes_less_cpu_time_than_parsing(single_key: AttackTarget) -> None:
     huge = token(padding="A" * MEGABYTE)
     payload = huge.split(".")[1]
-    refusal = cpu_time(lambda: single_key.identity_of(Attack(huge)))
-    assert refusal < cpu_time(lambda: json.loads(base64.urlsafe_b64decode(f"{payload}==")))
+    refusal_time = cpu_time(lambda: single_key.identity_of(Attack(huge)))
+    assert refusal_time < cpu_time(lambda: json.loads(base64.urlsafe_b64decode(f"{payload}==")))
 
 
 def cpu_time(function: Callable[[], object]) -> float:

@@ -1,4 +1,4 @@
-"""Broken and malicious issuers: they authenticate no caller, and affect no other key."""
+"""Broken and malicious issuers, and unusable keys."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ from .tokens import no_secrets_logged as no_secrets_logged
 
 pytestmark = pytest.mark.anyio
 ISSUER_DELAY = 0.3
-"""Seconds by which an issuer delays its response."""
+"""Seconds by which an issuer delays its response; also the timeout of a fetch in one test."""
 MAX_SLOW_BYTES = 1000
 """Maximum number of bytes that a slow issuer gets to send, at 0.01 seconds each."""
 TICK = 0.001
@@ -49,7 +49,7 @@ IN_FLIGHT = 8 * MEGABYTE
 # Keys
 
 UNUSABLE_KEYS: dict[str, Any] = {
-    "no object": 5,
+    "not an object": 5,
     "empty": {},
     "of an unknown type": {"kty": "made-up"},
     "of a type that is not a string": {"kty": ["RSA"]},
@@ -89,7 +89,7 @@ async def test_a_published_private_key_is_not_used(key: KeyPair, issuer: Issuer)
 
 
 ODD_ANSWERS: dict[str, tuple[Any, int]] = {
-    "no JSON": (b"<!doctype html><title>s3cr3t</title>", 200),
+    "not JSON": (b"<!doctype html><title>s3cr3t</title>", 200),
     "empty": (b"", 200),
     "not UTF-8": (b'{"keys": ["\xff"]}', 200),
     "an array": ([RSA.jwk], 200),
@@ -111,7 +111,7 @@ ODD_ANSWERS: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("name", ODD_ANSWERS)
-async def test_a_malformed_key_set_is_ignored(
+async def test_an_invalid_response_is_ignored(
     name: str, issuer: Issuer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     authenticator = jwks_authenticator(issuer)
@@ -217,7 +217,7 @@ async def test_the_content_of_a_document_is_in_no_error_and_no_log_record(
     assert "s3cr3t" not in caplog.text
 
 
-async def test_the_password_in_a_url_is_in_no_error_and_no_own_log_record(
+async def test_the_password_in_a_url_is_in_no_error_and_no_log_record_of_apcore(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = issuer.jwks_url.replace("//", "//user:s3cr3t@") + "?token=s3cr3t"
@@ -318,7 +318,7 @@ async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
     return busy, blocked
 
 
-async def assert_loop_is_not_blocked(issuer: Issuer, known: bool) -> None:
+async def assert_loop_is_not_blocked(issuer: Issuer, is_accepted: bool) -> None:
     """Check the best of three runs: the first imports modules, and the machine may be busy."""
     for _ in range(3):
         authenticator = jwks_authenticator(issuer)
@@ -327,7 +327,7 @@ async def assert_loop_is_not_blocked(issuer: Issuer, known: bool) -> None:
             break
     assert busy < STALL
     assert blocked < ISSUER_DELAY
-    assert await accepts(authenticator) == known
+    assert await accepts(authenticator) == is_accepted
 
 
 @pytest.mark.clock

@@ -180,7 +180,7 @@ async def test_a_caller_cancelled_while_a_new_key_is_fetched_does_not_stop_the_f
     assert await accepts(authenticator, UNPUBLISHED)
 
 
-def test_an_event_loop_closed_during_a_fetch_does_not_break_the_next(
+def test_an_event_loop_closed_during_a_fetch_does_not_break_the_next_fetch(
     issuer: Issuer, clock: Clock
 ) -> None:
     authenticator = jwks_authenticator(issuer)

@@ -140,7 +140,7 @@ def test_a_key_that_cannot_verify_tokens_is_refused(private: Any) -> None:
         RSA.pem.replace(b"\n", rb"\n"),
         RSA.pem.replace(b"PUBLIC KEY", b"PGP MESSAGE"),
     ],
-    ids=["no key", "no certificate", "cut", "escaped", "of another kind"],
+    ids=["not a key", "not a certificate", "cut", "escaped", "of another kind"],
 )
 def test_a_broken_key_is_refused(text: bytes) -> None:
     assert "not a public key" in refusal(text)
@@ -194,7 +194,7 @@ def test_an_issuer_url_takes_precedence_over_the_environment(
         assert accepts(authenticator(None, issuer=issuer.url), token(iss=issuer.url))
 
 
-def test_an_issuer_that_is_not_a_url_uses_the_key_in_the_environment(
+def test_with_an_issuer_that_is_not_a_url_the_key_is_read_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, SECRET)

@@ -117,7 +117,7 @@ def signed(pair: Any) -> str:
 BROKEN: dict[str, str | bytes] = {
     "empty": "",
     "half a file": key_file_of(NEW)[:-30],
-    "a key itself": NEW,
+    "a key in plain text": NEW,
     "no keys": '{"keys": []}',
     "text that is not UTF-8": b"\xff\xfe\x00",
     "private": RSA.private_pem,
@@ -132,7 +132,7 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     path, is_api = tmp_path / "keys", kind == "API keys"
     valid, broken = key_file_of(OLD) if is_api else RSA.pem, BROKEN[name]
     if not is_api and isinstance(broken, str):
-        broken = broken[:20]
+        broken = broken[:20]  # a longer text could be a valid secret
     rewrite_file(path, valid)
     authenticator = APIKeyAuthenticator(path) if is_api else JWTAuthenticator(path)
     credentials = OLD if is_api else signed(RSA)
@@ -175,7 +175,7 @@ def test_a_file_that_becomes_readable_without_a_change_is_read(
         raise PermissionError(13, "Permission denied")
 
     replace_file(path, key_file_of(NEW))
-    os.utime(path, (time.time() - 3600,) * 2)  # old enough that an equal state counts as unchanged
+    os.utime(path, (time.time() - 3600,) * 2)  # longer ago than SETTLING_TIME
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", refuse)  # root may read any file, whatever its mode
         assert accepts(keys, OLD)

@@ -1,4 +1,4 @@
-"""Public names of the distribution, and the cost of importing it."""
+"""Public names of the distribution, and the modules that its import loads."""
 
 import subprocess
 import sys

@@ -38,7 +38,7 @@ class Total(BaseModel):
 
 
 class OrderModule:
-    """Module with pydantic schemas, whose output is set from outside."""
+    """Module with pydantic schemas that returns the output given to it."""
 
     description = "Adds up an order"
     input_schema: type[BaseModel] | dict[str, Any] = Order

@@ -1,4 +1,4 @@
-"""Agent Cards of real registries, compared with the SDK and the schema of A2A 0.3."""
+"""Agent Cards of real registries, compared with the JSON of the SDK and the schema of A2A 0.3."""
 
 import copy
 import json
@@ -324,7 +324,7 @@ def agent_card(
         yield build(full_registry, capabilities=AgentCapabilities())
 
 
-def test_the_card_of_a_tenant_has_its_urls_and_the_name_of_its_skill(
+def test_the_card_of_a_tenant_names_the_tenant_and_its_skill(
     build: Build, full_registry: Registry
 ) -> None:
     (skill_id, *_) = full_registry.list()
@@ -338,14 +338,14 @@ def test_the_card_of_a_tenant_has_its_urls_and_the_name_of_its_skill(
     assert card_to_dict(card)["url"] == f"{url}/billing/"
 
 
-def test_the_merged_card_is_a_valid_card_of_protocol_0_3(
+def test_the_json_of_a_card_is_a_valid_card_of_protocol_0_3(
     build: Build, full_registry: Registry
 ) -> None:
     schema = {**SCHEMA, "$ref": "#/definitions/AgentCard"}
     jsonschema.validate(card_to_dict(build(full_registry), state_transition_history=True), schema)
 
 
-def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(agent_card: AgentCard) -> None:
+def test_the_json_of_a_card_reads_back_as_the_same_card_of_1_0(agent_card: AgentCard) -> None:
     read = ParseDict(card_to_dict(agent_card), AgentCard(), ignore_unknown_fields=True)
     expected = copy.deepcopy(agent_card)
     # the JSON has every flag, and protobuf distinguishes unset flags from false ones: set them all
@@ -354,7 +354,7 @@ def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(agent_card: A
     assert read == expected
 
 
-def test_the_merged_card_has_all_members_that_the_sdk_writes(
+def test_the_json_of_a_card_has_all_members_that_the_sdk_writes(
     build: Build, full_registry: Registry
 ) -> None:
     card = build(
@@ -365,7 +365,7 @@ def test_the_merged_card_has_all_members_that_the_sdk_writes(
     assert expected.pop("protocolVersion") == "0.3"
     assert expected["capabilities"]["extensions"][0].pop("required") is False
     main = {"url": expected["url"], "transport": expected["preferredTransport"]}
-    expected["additionalInterfaces"].insert(0, main)  # 0.3 §5.6.2 recommends repeating it
+    expected["additionalInterfaces"].insert(0, main)  # as 0.3 §5.6.2 recommends
     assert missing(expected, actual) == []
 
 
@@ -385,7 +385,7 @@ def missing(expected: Any, actual: Any, path: str = "$") -> list[str]:
     return [] if expected == actual else [path]
 
 
-def test_the_merged_card_has_every_flag_and_the_required_annotations(
+def test_the_json_of_a_card_has_every_flag_and_the_annotations_of_the_skills(
     build: Build, full_registry: Registry
 ) -> None:
     result = card_to_dict(build(full_registry, capabilities=AgentCapabilities()))
@@ -415,7 +415,7 @@ def test_a_card_without_our_extension_has_no_annotations(agent_card: AgentCard) 
     assert "extensions" not in card_to_dict(agent_card)["skills"][0]
 
 
-PROGRAM = """
+PRINT_CARD = """
 import json, sys
 from a2a.types import AgentCard
 from apcore_a2a_core import card_to_dict
@@ -427,7 +427,7 @@ def test_a_card_has_the_same_json_in_every_process(agent_card: AgentCard) -> Non
     wire = agent_card.SerializeToString()
     for seed in ("1", "2", "3"):
         result = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", PRINT_CARD],
             input=wire,
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
@@ -436,7 +436,7 @@ def test_a_card_has_the_same_json_in_every_process(agent_card: AgentCard) -> Non
         assert result.stdout.decode().strip() == json.dumps(card_to_dict(agent_card))
 
 
-MANY_MODULES = """
+MEASURE_CARD = """
 import time
 from a2a.types import AgentCapabilities
 from apcore import ModuleAnnotations, Registry
@@ -486,6 +486,6 @@ def test_a_card_of_a_hundred_modules_takes_at_most_twice_as_long_as_their_defini
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     result = subprocess.run(
-        [sys.executable, "-c", MANY_MODULES], env=env, check=True, capture_output=True, text=True
+        [sys.executable, "-c", MEASURE_CARD], env=env, check=True, capture_output=True, text=True
     )
     assert float(result.stdout) <= 2

@@ -1,4 +1,4 @@
-"""Names for authors of modules: behavior that the examples in their docstrings do not show."""
+"""Classes for authors of modules: behavior without an example in a docstring."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def test_usage_is_summed() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**53 + 1, 0.5, True, None, "3"])
-def test_usage_accepts_only_integers_as_counts_of_tokens(number: Any) -> None:
+def test_a_count_of_tokens_is_an_integer_from_0_to_2_to_the_power_of_53(number: Any) -> None:
     with pytest.raises(ValueError, match=r"from 0 to 2\*\*53"):
         Usage(input_tokens=number)
     with pytest.raises(ValueError, match=r"from 0 to 2\*\*53"):

@@ -1,4 +1,4 @@
-"""Error answers for callers, made from errors of apcore, of the SDK and of others."""
+"""Error answers for callers, made from errors of apcore and the SDK and from other exceptions."""
 
 import logging
 from collections.abc import Callable
@@ -99,7 +99,7 @@ def test_messages_of_jsonschema_that_begin_with_the_value_are_replaced(
         assert answer["data"]["errors"][0]["message"].startswith("Invalid value")
 
 
-def test_older_forms_of_violations_are_read() -> None:
+def test_violations_in_both_formats_of_apcore_are_read() -> None:
     errors = [
         {"field": "a.b", "code": "int_type", "message": "must be int"},
         {"field": "", "code": "missing", "message": "Field required"},
@@ -195,7 +195,7 @@ def test_details_of_a_module_error_are_logged_but_not_returned(
     assert "hunter2" in caplog.text
 
 
-def test_the_message_of_a_timeout_does_not_contain_its_length() -> None:
+def test_the_message_of_a_timeout_does_not_state_the_time_limit() -> None:
     answer = to_answer(apcore_errors.ModuleTimeoutError("a.b", 1234), skill="a.b")
     assert answer == {
         "code": -32603,
@@ -239,7 +239,7 @@ def test_the_message_of_an_invalid_input_is_returned_without_paths(
 async def test_a_malformed_chunk_is_an_internal_error(registry: Registry) -> None:
     class Streaming(CallbackModule):
         async def stream(self, inputs: dict[str, Any], context: Any) -> Any:
-            yield "no object"
+            yield "not an object"
 
     registry.register("text.count", Streaming(lambda context: context))
     with pytest.raises(apcore_errors.InvalidInputError) as caught:

@@ -58,7 +58,7 @@ def test_an_object_is_the_input_in_every_wire_format(
 
 
 @given(st.dictionaries(text, json_values, max_size=4))
-def test_json_and_parts_of_the_sdk_give_the_same_input(data: dict[str, Any]) -> None:
+def test_parts_in_json_and_parts_of_the_sdk_give_the_same_input(data: dict[str, Any]) -> None:
     data.pop("_approval_token", None)
     plain = converter.parts_to_input([{"data": data}], None)
     message = ParseDict({"parts": [{"data": data}]}, Message())
@@ -147,7 +147,7 @@ def test_text_for_a_string_schema_is_never_parsed(descriptor: Describe) -> None:
         ('{"city": "Oslo", "_approval_token": "t"}', {"city": "Oslo"}),
     ],
 )
-def test_text_for_a_single_property_may_be_the_whole_input_as_json(
+def test_text_for_a_text_property_may_be_the_whole_input_as_json(
     content: str, inputs: Any, descriptor: Describe
 ) -> None:
     assert input_of({"text": content}, CITY, descriptor) == inputs
@@ -164,7 +164,7 @@ def test_text_for_an_object_schema_is_parsed(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "no json", "{", "9" * 5000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"],
+    ["", "not JSON", "{", "9" * 5000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"],
 )
 def test_invalid_json_is_refused_with_a_list_of_the_fields(
     content: str, descriptor: Describe

@@ -18,7 +18,7 @@ FIELDS = st.lists(st.sampled_from([b"\x0a", b"\x12", b"\x2a", b"\x22", b"\x32", 
 
 
 @given(st.one_of(st.binary(max_size=200), FIELDS.map(b"".join)))
-def test_any_bytes_are_a_message_or_refused(body: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(body: bytes) -> None:
     try:
         message: Message = parse_message(SendMessageRequest, body, max_values=3)
     except (BodySizeError, InvalidRequestError):

@@ -17,7 +17,7 @@ def test_registry_and_executor_of_apcore_satisfy_the_protocols(registry: ApcoreR
     assert missing_methods(executor, Executor) == []
 
 
-def test_missing_methods_are_listed_in_order() -> None:
+def test_missing_methods_are_listed_in_the_order_of_the_protocol() -> None:
     class IncompleteStore:
         get = None
 
@@ -30,7 +30,7 @@ def test_missing_methods_are_listed_in_order() -> None:
     assert missing_methods(IncompleteStore(), Authenticator) == ["authenticate"]
 
 
-def test_a_record_has_defaults_for_all_but_its_task() -> None:
+def test_a_task_record_has_defaults_for_all_but_its_task() -> None:
     record = TaskRecord(Task(id="t"))
     assert (record.owner, record.skill, record.version, record.resume) == ("", "", 0, None)
     assert TaskListResult([record], None).records == [record]

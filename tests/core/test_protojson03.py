@@ -49,7 +49,7 @@ def test_parts_in_protojson_are_read_like_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("proto_names", [False, True])
-def test_the_sdks_protojson_means_the_same_as_its_json_rpc(proto_names: bool) -> None:
+def test_a_request_of_the_sdk_in_protojson_is_read_without_loss(proto_names: bool) -> None:
     send_request = a2a.SendMessageRequest(
         message=a2a.Message(
             message_id="m",
@@ -89,7 +89,7 @@ def test_json_as_the_specification_shows_it_is_read_unchanged() -> None:
     ("configuration", "blocking"),
     [(None, None), ({}, False), ({"blocking": False}, False), ({"blocking": True}, True)],
 )
-def test_a_configuration_in_protojson_without_blocking_means_false(
+def test_a_configuration_in_protojson_without_blocking_does_not_block(
     configuration: Any, blocking: bool | None
 ) -> None:
     body = {"message": {"content": [TEXT]}, "configuration": configuration}
@@ -210,7 +210,7 @@ def test_a_task_is_written_as_the_sdk_reads_it() -> None:
 
 
 def test_bytes_are_written_as_a_data_url() -> None:
-    """The SDKs for Python read `fileWithBytes` as base64 of base64, the others as base64."""
+    """SDKs for Python read `fileWithBytes` as base64 of base64, those for JavaScript as base64."""
     part = a2a.Part(raw=b"hi", media_type="text/plain", filename="a.txt")
     written: Any = DIALECT.task(from_sdk(a2a.Task(artifacts=[a2a.Artifact(parts=[part])])))
 

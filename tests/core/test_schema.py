@@ -148,5 +148,5 @@ def test_the_root_type_is_detected(schema: Any, kind: str) -> None:
         ({"properties": {"a": True}}, None),
     ],
 )
-def test_plain_text_goes_to_the_only_property_that_can_take_it(schema: Any, name: Any) -> None:
+def test_text_goes_to_the_only_property_or_the_only_required_one(schema: Any, name: Any) -> None:
     assert text_property(schema) == name

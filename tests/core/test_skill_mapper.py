@@ -49,7 +49,7 @@ def test_a_module_without_description_is_skipped(
     ]
 
 
-def test_a_blank_description_counts_as_missing(descriptor: Describe) -> None:
+def test_a_blank_description_in_an_overlay_counts_as_missing(descriptor: Describe) -> None:
     overlay = {"description": " ", "guidance": "\n"}
     module_descriptor = descriptor(description=" Says it. ", metadata={"display": {"a2a": overlay}})
     assert skill(module_descriptor).description == "Says it."
@@ -71,12 +71,12 @@ def test_a_display_overlay_sets_name_description_and_tags(descriptor: Describe) 
 
 
 @pytest.mark.parametrize("display", [None, "x", {"a2a": "x"}, {"mcp": {}}])
-def test_a_display_for_other_protocols_is_ignored(display: Any, descriptor: Describe) -> None:
+def test_a_display_without_an_a2a_overlay_is_ignored(display: Any, descriptor: Describe) -> None:
     assert skill(descriptor(metadata={"display": display})).name == "Text Echo"
     assert skill(descriptor(metadata=None)).name == "Text Echo"
 
 
-def test_only_some_annotations_become_tags_if_they_are_set(descriptor: Describe) -> None:
+def test_some_annotations_become_tags_when_they_are_set(descriptor: Describe) -> None:
     flags = ModuleAnnotations(readonly=True, requires_approval=True, streaming=True)
     assert list(skill(descriptor(tags=["a", "readonly"], annotations=flags)).tags) == [
         *("a", "readonly", "requires-approval", "streaming")
@@ -89,7 +89,7 @@ def test_only_some_annotations_become_tags_if_they_are_set(descriptor: Describe)
     ]
 
 
-def test_ten_examples_are_listed_as_title_and_compact_json(descriptor: Describe) -> None:
+def test_the_first_ten_examples_are_listed_as_title_and_compact_json(descriptor: Describe) -> None:
     examples = [ModuleExample(title=f"No {i}", inputs={"a": [i, "ä"]}) for i in range(12)]
     listed_examples = list(skill(descriptor(examples=examples)).examples)
     assert len(listed_examples) == 10
@@ -123,7 +123,7 @@ def test_modes_are_derived_from_the_schemas(
         ({"properties": {"a": {"type": "array"}}}, [JSON], [JSON]),
     ],
 )
-def test_text_has_different_conditions_as_an_input_mode_and_as_an_output_mode(
+def test_text_modes_of_inputs_and_outputs_follow_different_rules(
     schema: Any, input_modes: list[str], output_modes: list[str], descriptor: Describe
 ) -> None:
     mapped_skill = skill(descriptor(input_schema=schema, output_schema=schema))
@@ -157,7 +157,7 @@ def test_text_is_an_input_mode_for_one_required_property_and_an_output_mode_for_
     assert list(mapped_skill.output_modes) == ["application/json", "text/plain"]
 
 
-def test_a_schema_that_cannot_be_inlined_does_not_drop_the_skill(descriptor: Describe) -> None:
+def test_a_skill_is_kept_if_its_schema_cannot_be_inlined(descriptor: Describe) -> None:
     circular = {"$ref": "#/$defs/A", "$defs": {"A": {"items": {"$ref": "#/$defs/A"}}}}
     assert list(skill(descriptor(input_schema=circular)).input_modes) == ["application/json"]
 
@@ -192,7 +192,7 @@ def test_all_annotations_of_apcore_are_in_the_extension(registry: Registry) -> N
     assert len(annotations) == 13
 
 
-def test_older_annotations_are_in_the_extension_if_they_exist() -> None:
+def test_annotations_of_older_versions_of_apcore_are_in_the_extension() -> None:
     older = SimpleNamespace(**{**FLAGS, "destructive": True})
     assert mapper._build_extensions(older) == {
         "apcore": {"annotations": {**FLAGS, "destructive": True}}

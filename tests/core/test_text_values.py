@@ -1,4 +1,4 @@
-"""Text from people as values of JSON Schemas."""
+"""Text from people, converted to values by JSON Schemas."""
 
 from contextlib import suppress
 from enum import Enum

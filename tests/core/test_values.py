@@ -59,7 +59,7 @@ def test_to_json_returns_an_equal_value_for_json(value: Any) -> None:
 
 
 @given(json_values)
-def test_only_integral_floats_are_changed_to_integers(value: Any) -> None:
+def test_narrow_changes_integral_floats_to_equal_integers(value: Any) -> None:
     assert narrow(value) == value
     assert not any(
         isinstance(x, float) and x.is_integer() and abs(x) <= MAX_SAFE
@@ -275,7 +275,7 @@ def test_a_message_is_large_if_its_json_is(data: list[Any], text: str) -> None:
 
 
 @given(CONTENTS)
-def test_a_value_has_at_least_as_many_bytes_as_characters_and_items(value: Any) -> None:
+def test_the_json_of_a_value_has_at_least_as_many_bytes_as_its_text_size(value: Any) -> None:
     assert text_size(value) <= len(dump_json(value))
 
 
@@ -287,7 +287,7 @@ def test_the_size_of_an_output_that_is_not_json_can_be_computed(value: Any) -> N
 
 
 @pytest.mark.parametrize("value", [{"x" * LONG_TEXT: 1}, {"a": [{"x" * LONG_TEXT: 1}]}])
-def test_a_long_name_counts_like_a_long_text(value: Any) -> None:
+def test_a_long_member_name_counts_like_a_long_text(value: Any) -> None:
     assert is_large_or_long(value)
 
 
