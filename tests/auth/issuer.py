@@ -47,7 +47,7 @@ class Issuer(RawServer):
     `answers` for a faulty one.
 
     Args:
-        keys: Keys to publish.
+        keys: Keys to publish; `PUBLISHED` if none are given.
         holder: Key pair of the TLS certificate; plain HTTP without it.
     """
 
@@ -122,11 +122,11 @@ def unused_url() -> str:
         return f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
-def server_context(chain: bytes) -> ssl.SSLContext:
+def server_context(pem: bytes) -> ssl.SSLContext:
     """Return the TLS context of a server with this private key and certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile() as file:
-        file.write(chain)
+        file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)
     return context
@@ -182,7 +182,7 @@ def slow_keys(request: Request) -> Iterable[Step]:
 
 
 def compressed_keys() -> Answer:
-    """Return a small answer that expands to 64 MB, although the client allows no compression."""
+    """Return a function whose small answers expand to 64 MB; the client allows no compression."""
     body = gzip.compress(json.dumps({"keys": []}).encode() + b" " * 64 * MEGABYTE)
     return lambda _: reply(body, content_encoding="gzip")
 

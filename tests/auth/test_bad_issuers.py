@@ -43,7 +43,7 @@ TICK = 0.001
 STALL = 0.02
 """Seconds for which the event loop may be blocked."""
 IN_FLIGHT = 8 * MEGABYTE
-"""Bytes that may be in the buffers of both ends of a connection."""
+"""Bytes that may be in the buffers of both ends of a connection; also a limit for memory."""
 
 
 # Keys

@@ -104,9 +104,9 @@ def test_each_issuer_is_accepted_only_with_its_own_keys() -> None:
 
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
 def test_the_first_identity_found_is_used(kind: type[FakeAuthenticator]) -> None:
-    chain = [kind(), kind(Identity("second")), kind(Identity("third"))]
-    assert authenticate(ChainAuthenticator(*chain), {}) == Identity("second")
-    assert [member.calls for member in chain] == [1, 1, 0]
+    members = [kind(), kind(Identity("second")), kind(Identity("third"))]
+    assert authenticate(ChainAuthenticator(*members), {}) == Identity("second")
+    assert [member.calls for member in members] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])

@@ -129,7 +129,7 @@ def test_the_id_can_come_from_another_claim() -> None:
     assert mapping.identity({"sub": SUBJECT}) is None
 
 
-def test_later_changes_of_claims_do_not_change_the_identity() -> None:
+def test_later_changes_to_claims_do_not_change_the_identity() -> None:
     claims = {"sub": SUBJECT, "email": "ada@example.com"}
     identity = ClaimMapping().identity(claims)
     claims["email"] = "eve@example.com"

@@ -184,7 +184,7 @@ def test_a_secret_is_not_published_and_not_shown() -> None:
     assert repr(SigningKey(P256.private_pem, key_id="a")) == "<SigningKey a for ES256>"
 
 
-def test_a_key_file_that_is_replaced_signs_the_next_token(tmp_path: Path) -> None:
+def test_the_next_token_is_signed_with_the_key_in_a_changed_file(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     for pair in (P256, ED25519):
         path.write_bytes(pair.private_pem)
