@@ -173,7 +173,7 @@ def test_the_pending_notifications_of_a_principal_are_limited_in_bytes(
         eventually(lambda: eve.config(tasks[-1])["status"] == "failed")
         assert eve.config(tasks[-1])["reason"] == TOO_MANY
         assert eve.config(tasks[0])["status"] == "active"
-        assert max(outbox_of(push)._bytes.values()) <= 10_000
+        assert max(outbox_of(push)._bytes_of.values()) <= 10_000
         ada.send("work", url=good.url)
         good.wait(3)
 
