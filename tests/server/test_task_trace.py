@@ -224,7 +224,7 @@ async def test_failures_are_shown_without_their_text(options: Json, nested: Nest
     assert "secret" not in str(failed)
 
 
-async def test_a_call_within_a_stream_is_a_child_of_its_span(
+async def test_the_span_of_a_stream_ends_after_the_calls_within_it(
     options: Json, nested: NestedModules
 ) -> None:
     async with serving(nested.executor, **options) as peer:
@@ -233,6 +233,8 @@ async def test_a_call_within_a_stream_is_a_child_of_its_span(
         trace = await trace_of(peer, {"id": task_id})
     assert ("call", "two", "ok", "counts") in shape(trace)
     assert ("module", "counts", "ok", None) in shape(trace)
+    times = {span["name"]: times_of(span) for span in trace["spans"]}
+    assert times["counts"][0] <= times["two"][0] <= times["two"][1] <= times["counts"][1]
 
 
 async def test_a_running_task_shows_what_it_does_now(options: Json, nested: NestedModules) -> None:
