@@ -88,19 +88,21 @@ def test_an_example_runs_and_prints_what_it_claims(
     )
 
     eval_example.lint_ruff(example)
-    settings = example.prefix_settings()
-    runs_elsewhere = {"title", "packages"} & settings.keys()
-    if not runs_elsewhere and settings.get("test") not in ("lint", "session"):
+    if runs_here(example):
         failure = run(example, eval_example)
         assert failure is None, failure
 
 
+def runs_here(example: CodeExample) -> bool:
+    """Return whether an example is run by this file, and not only checked or run by others."""
+    settings = example.prefix_settings()
+    runs_elsewhere = {"title", "packages"} & settings.keys()
+    return not runs_elsewhere and settings.get("test") not in ("lint", "session")
+
+
 @pytest.mark.parametrize("suffix", [".md", ".py"])
 def test_some_examples_run(suffix: str) -> None:
-    assert any(
-        example.path.suffix == suffix and "test" not in example.prefix_settings()
-        for example in EXAMPLES
-    )
+    assert any(example.path.suffix == suffix for example in EXAMPLES if runs_here(example))
 
 
 def relative_links(page: Path) -> list[str]:

@@ -130,7 +130,9 @@ async def test_calls_of_a_gateway_without_credentials_are_refused(
         async with RemoteAgent(remote.url, name="c") as anonymous:
             registry = Registry()
             await anonymous.register(registry)
-            for module_id in registry.list(visibility=["hidden"]):
+            module_ids = registry.list(visibility=["hidden"])
+            assert module_ids
+            for module_id in module_ids:
                 with pytest.raises(RemoteFailedError):
                     await Executor(registry).call_async(module_id, {})
                 assert "A2AAuthError" in caplog.text
