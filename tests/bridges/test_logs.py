@@ -17,12 +17,19 @@ def test_texts_of_exceptions_are_only_in_debug_records(caplog: pytest.LogCapture
     except ValueError as error:
         logger.exception("Run %d failed", 7)
         logger.error("Run %d failed: %s", 8, error)
+        logger.error("Run %(run)d failed: %(error)s", {"run": 9, "error": error})
+        logger.error("Run %(run)d failed", {"run": 10})
     formatter = logging.Formatter()
     shown_texts = [formatter.format(r) for r in caplog.records if r.levelno > logging.DEBUG]
     debug_texts = [formatter.format(r) for r in caplog.records if r.levelno == logging.DEBUG]
-    assert shown_texts == ["Run 7 failed (ValueError)", "Run 8 failed: ValueError"]
+    assert shown_texts == [
+        "Run 7 failed (ValueError)",
+        "Run 8 failed: ValueError",
+        "Run 9 failed: ValueError",
+        "Run 10 failed",
+    ]
     assert all("hunter2" in text for text in debug_texts)
-    assert len(debug_texts) == 2
+    assert len(debug_texts) == 3
 
 
 def test_a_logger_created_after_the_first_call_gets_the_filter(

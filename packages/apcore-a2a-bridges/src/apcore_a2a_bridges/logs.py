@@ -6,6 +6,8 @@ import logging
 import os
 from typing import Any
 
+from apcore_a2a_core.values import is_object
+
 _counts: dict[tuple[str, logging.Filter], int] = {}
 """Number of all loggers when a filter was last added, by framework and filter."""
 
@@ -18,14 +20,17 @@ class ExceptionTextFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record, and let it pass."""
-        errors = [arg for arg in _arguments_of(record) if isinstance(arg, BaseException)]
+        # logging keeps a dict that is the only argument as `args` itself
+        args: Any = record.args
+        arguments: tuple[Any, ...] = (args,) if is_object(args) else args or ()
         exception = record.exc_info[1] if record.exc_info else None
-        if record.levelno <= logging.DEBUG or not (errors or exception):
+        has_errors = exception is not None or any(map(_has_error, arguments))
+        if record.levelno <= logging.DEBUG or not has_errors:
             return True
         logger = logging.getLogger(record.name)
-        logger.debug(record.msg, *_arguments_of(record), exc_info=exception)
-        if isinstance(record.args, tuple):
-            record.args = tuple(_without_text(arg) for arg in record.args)
+        logger.debug(record.msg, *arguments, exc_info=exception)
+        shown_arguments = tuple(_without_text(argument) for argument in arguments)
+        record.args = shown_arguments[0] if is_object(args) else shown_arguments
         if exception is not None:
             record.msg, record.args = f"{record.getMessage()} ({type(exception).__name__})", ()
             record.exc_info = record.exc_text = None
@@ -97,9 +102,15 @@ def _add_filter(framework: str, new_filter: logging.Filter) -> None:
             logger.addFilter(new_filter)
 
 
-def _arguments_of(record: logging.LogRecord) -> tuple[Any, ...]:
-    return record.args if isinstance(record.args, tuple) else ()
+def _has_error(argument: Any) -> bool:
+    """Return whether an argument is an exception, or a dict with one."""
+    if is_object(argument):
+        return any(isinstance(member, BaseException) for member in argument.values())
+    return isinstance(argument, BaseException)
 
 
-def _without_text(arg: Any) -> Any:
-    return type(arg).__name__ if isinstance(arg, BaseException) else arg
+def _without_text(argument: Any) -> Any:
+    """Return an argument with each exception replaced by its type."""
+    if is_object(argument):
+        return {name: _without_text(member) for name, member in argument.items()}
+    return type(argument).__name__ if isinstance(argument, BaseException) else argument

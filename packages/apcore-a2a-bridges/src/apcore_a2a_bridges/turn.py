@@ -186,7 +186,7 @@ class Turn:
         if data:
             return data[0] if len(data) == 1 else data
         text = text_in(parts)
-        return self.inputs.get(ANSWER, text) if text and self.answer_field else text
+        return self.inputs.get(self.answer_field, text) if text and self.answer_field else text
 
     @property
     def is_canceled(self) -> bool:
