@@ -29,7 +29,8 @@ export function Conversations() {
       </header>
       <p class="muted">
         Tasks with the same contextId form a conversation.
-        {next && ` This page shows those of the latest ${counted(tasks!.length, "task")}.`}
+        {next &&
+          ` This page shows the conversations of the latest ${counted(tasks!.length, "task")}.`}
       </p>
       <Failure error={error} />
       {tasks === null && !error && <p class="muted">Loading conversations…</p>}
@@ -62,7 +63,7 @@ export function Conversations() {
 
 interface SizeProps {
   id: string;
-  /** The number of its tasks on this page. */
+  /** The number of tasks of the conversation on this page. */
   listed: number;
   /** Whether the page has all tasks of the agent. */
   isWhole: boolean;

@@ -12,7 +12,7 @@ type Format = keyof typeof FORMATS;
 interface CopiesProps {
   operation: Operation;
   lastEventId?: string;
-  /** The version in which it was sent, chosen at first. */
+  /** The version in which the request was sent; selected at first. */
   used?: Version;
 }
 

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { isDestructive } from "../state/agent";
 
 interface Props {
-  /** A part of the ids of the input elements. */
+  /** A suffix for the ids of the input elements. */
   id: string;
   /** The skill that is called. */
   skill: string;
@@ -25,7 +25,7 @@ export function Decision({ id, skill, decide }: Props) {
 
 interface ApprovalProps {
   id: string;
-  /** The name to type before an approval; empty if none is needed. */
+  /** The skill id to type before an approval; empty if none is needed. */
   name: string;
   approve: () => void;
   deny: () => void;

@@ -15,7 +15,7 @@ interface Props {
   rerun: (run: Run) => void;
 }
 
-/** The latest runs of a skill: show one, run it again, or compare it with the shown one. */
+/** The latest runs of a skill: each can be shown, run again, or compared with the shown run. */
 export function HistoryView({ skillId, rerun }: Props) {
   const history = histories.value.get(skillId) ?? [];
   const shownRun = runs.value.get(skillId);

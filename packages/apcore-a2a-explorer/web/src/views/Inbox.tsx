@@ -75,7 +75,10 @@ export function Inbox() {
   );
 }
 
-/** Whether a task waits for an approval that may be given together with others: of a skill on the card that is not destructive, and not decided by the server. */
+/**
+ * Whether a task can be part of a bulk decision: it waits for an approval that the user may give,
+ * and the card lists its skill, which is not destructive.
+ */
 function isSelectable(task: Task): boolean {
   const question = questionOf(task);
   const skill = skillsById.value.get(question?.skill ?? "");
@@ -114,7 +117,7 @@ function SelectAll({ ids, chosen, choose }: SelectAllProps) {
   );
 }
 
-/** The ids by deadline, then by age; ids of tasks that were answered here keep their places. */
+/** The ids of all tasks seen so far, by deadline, then oldest first. Each keeps its first place. */
 function useOrder(tasks: Task[]): string[] {
   const places = useRef(new Map<string, [deadline: number, since: number]>());
   for (const task of tasks) {
@@ -146,7 +149,7 @@ function useKeys(list: { current: HTMLElement | null }): void {
   }, []);
 }
 
-/** Asks for desktop notifications. */
+/** A button that turns desktop notifications on or off. */
 function Notify() {
   if (notifying.value === null) return null;
   return (
@@ -162,7 +165,7 @@ interface EntryProps {
   /** The run of the latest answer. */
   run?: Run;
   onReply: (next: Run) => void;
-  /** A checkbox to decide it together with others. */
+  /** A checkbox that selects the task for a bulk decision. */
   select: ComponentChildren;
 }
 
@@ -200,7 +203,7 @@ function Answered({ run }: { run: Run }) {
   void run.changed.value;
   const status = useRef<HTMLParagraphElement>(null);
   const decision = taskFacts(run.task!).decisions.at(-1);
-  // the pressed button is gone, so move the focus here
+  // the pressed button is gone: move the focus to the outcome
   useEffect(() => {
     if (document.activeElement === document.body) status.current?.focus({ preventScroll: true });
   }, []);

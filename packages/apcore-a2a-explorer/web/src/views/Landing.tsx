@@ -18,7 +18,7 @@ import { usePoll } from "./usePoll";
 
 const HEALTH_INTERVAL = 15_000; // milliseconds
 
-/** The start page: the agent, the next steps, its skills, and its facts beside them. */
+/** The start page: the agent's description, next steps, skills and facts. */
 export function Landing() {
   const agent = card.value!;
   return (
@@ -98,7 +98,10 @@ interface FirstExample {
   example: Example;
 }
 
-/** An example to begin with: of a read-only skill if possible, never of one that is destructive or needs approval. */
+/**
+ * An example to begin with: of a read-only skill if possible, never of a skill that is destructive
+ * or needs approval.
+ */
 function firstExample(skills: Skill[]): FirstExample | undefined {
   const all = skills.flatMap((skill) => skill.examples.map((example) => ({ skill, example })));
   const structuredExamples = all.filter(({ example }) => isObject(example.inputs));

@@ -3,7 +3,7 @@ import { taskFacts } from "../protocol/taskFacts";
 import type { Message, Part, Task } from "../protocol/types";
 import { whoami } from "../state/operate";
 
-/** The author of the user's messages of a task: you, unless the task belongs to another principal. */
+/** The author of a task's user messages: "User" if the task is another principal's, else "You". */
 export function authorOf(task: Task): string {
   const { principal } = taskFacts(task);
   const ownPrincipal = whoami.value?.principal;

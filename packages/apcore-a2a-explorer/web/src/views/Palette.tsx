@@ -7,8 +7,8 @@ const KEYS: [string[], string][] = [
   [["↓", "↑"], "Move through skills"],
   [["Ctrl", "Enter"], "Run the skill, or send the answer"],
   [["j", "k"], "Next and previous task of the inbox"],
-  [["x"], "Select it, to decide several together"],
-  [["a", "d"], "Approve or deny it"],
+  [["x"], "Select the task, to decide several together"],
+  [["a", "d"], "Approve or deny the task"],
   [["?"], "Show these keys"],
   [["Esc"], "Close"],
 ];

@@ -26,7 +26,7 @@ function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildre
   );
 }
 
-/** Whether the agent hides the webhooks of a task from an operator, who may see only their deliveries. */
+/** Whether an operator may see only the deliveries of a task, and not its push configs. */
 const isHiddenFromOperator = (error: unknown) =>
   Boolean(whoami.value?.isOperator) && error instanceof RpcError && error.code === NOT_FOUND;
 
@@ -36,7 +36,7 @@ export function PushView({ taskId }: { taskId: string }) {
   const [error, setError] = useState<unknown>(null);
   const [url, setUrl] = useState("");
   const [token, setToken] = useState("");
-  const attempt = async (action: () => Promise<unknown>) => {
+  const actAndReload = async (action: () => Promise<unknown>) => {
     try {
       await action();
       setConfigs(dialect().pushConfigs(await perform({ name: "listPush", taskId })));
@@ -45,11 +45,11 @@ export function PushView({ taskId }: { taskId: string }) {
       setError(failure);
     }
   };
-  useEffect(() => void attempt(async () => {}), [version.value]);
+  useEffect(() => void actAndReload(async () => {}), [version.value]);
   if (isHiddenFromOperator(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
   const add = (event: Event) => {
     event.preventDefault();
-    void attempt(async () => {
+    void actAndReload(async () => {
       await perform({ name: "setPush", taskId, config: { url, token } });
       setUrl("");
       setToken("");
@@ -73,7 +73,9 @@ export function PushView({ taskId }: { taskId: string }) {
               type="button"
               class="quiet small"
               aria-label={`Remove webhook ${config.url}`}
-              onClick={() => void attempt(() => perform({ name: "deletePush", taskId, id: config.id ?? "" }))}
+              onClick={() =>
+                void actAndReload(() => perform({ name: "deletePush", taskId, id: config.id ?? "" }))
+              }
             >
               Remove
             </button>

@@ -86,7 +86,7 @@ interface FormProps extends AnswerProps {
   refused: FieldError[];
 }
 
-/** An answer by the form of the question's schema, or as text. */
+/** An answer in a form for the question's schema, or as text. */
 function FormReply({ question, schema, answer, refused }: FormProps) {
   const [data, setData] = useState(() => initialData(schema));
   const [errors, setErrors] = useState<FieldError[]>([]);

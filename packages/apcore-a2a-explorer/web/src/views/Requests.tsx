@@ -34,11 +34,11 @@ export function Requests() {
 interface Check {
   request: Findings;
   response: Findings;
-  /** The versions of A2A that they were checked against. */
+  /** The versions of A2A that the request and the response were checked against. */
   versions: string;
 }
 
-const NOTHING: Findings = { errors: [], unknown: [] };
+const NO_FINDINGS: Findings = { errors: [], unknown: [] };
 
 /** Check an entry against the protocol's definition; return null if it cannot be checked. */
 function checkEntry(entry: LogEntry): Check | null {
@@ -46,10 +46,10 @@ function checkEntry(entry: LogEntry): Check | null {
   const body = wire.pieces.map(({ text }) => text).join("");
   if (took === undefined || wire.isCut) return null;
   if (!operation) return body ? checkCardBody(body) : null;
-  if (!wire.request.startsWith("POST\n")) return null; // requests of HTTP+JSON have a path
+  if (!wire.request.startsWith("POST\n")) return null; // HTTP+JSON: a path follows the method
   const { method } = DIALECTS[version].request(operation);
   const request = checkRequest(version, method, wire.body);
-  const response = body ? checkResponse(version, method, body, isStream(wire)) : NOTHING;
+  const response = body ? checkResponse(version, method, body, isStream(wire)) : NO_FINDINGS;
   return request && response && { request, response, versions: version };
 }
 
@@ -61,7 +61,7 @@ function checkCardBody(body: string): Check {
     source = undefined;
   }
   const versions = isObject(source) ? versionsOfCard(source).join(" and ") : "";
-  return { request: NOTHING, response: checkCard(source), versions };
+  return { request: NO_FINDINGS, response: checkCard(source), versions };
 }
 
 const isStream = (wire: Wire) => wire.head.includes("text/event-stream");

@@ -29,14 +29,14 @@ interface Props {
 
 /** The current state of a run: its status, question, artifacts and events. */
 export function RunView({ run, onReply, bare = false, rerun }: Props) {
-  // reading the signal renders this view again on each change
+  // reading the signal subscribes this view to its changes
   void run.changed.value;
   useEffect(() => void run.load(), [run]);
   const { task } = run;
   return (
     <section class="run" aria-label="Result">
       {!bare && <Head run={run} />}
-      <Lost run={run} />
+      <ConnectionNotice run={run} />
       {!isBroken(run) && <Failure error={run.error} />}
       <Late run={run} />
       <ProgressView run={run} />
@@ -117,7 +117,7 @@ export function Cancel({ run }: { run: Run }) {
   );
 }
 
-function Lost({ run }: { run: Run }) {
+function ConnectionNotice({ run }: { run: Run }) {
   void run.changed.value;
   const task = run.task;
   if (isBroken(run)) {
@@ -223,11 +223,11 @@ const Id = ({ name, id }: { name: string; id: string }) => (
   </>
 );
 
-/** The id of a run's trace: the agent's, or the one that the page has sent. */
+/** The trace id that the agent reports, or else the trace id that the page sent. */
 const traceOf = ({ task, sent, traceId }: Run) =>
   text(object(task?.metadata?.apcore)?.traceId) ?? ("message" in sent ? traceId : undefined);
 
-/** The agent's message with the latest status, or instead of a task. */
+/** The agent's answer without a task, or the status message of a task that is not paused. */
 function AgentMessage({ run }: { run: Run }) {
   void run.changed.value;
   const message = run.answer ?? (hasQuestion(run) ? undefined : run.task?.status.message);

@@ -4,7 +4,7 @@ import { counted } from "../parts/counted";
 import { escapeBidi } from "../parts/JsonTree";
 import type { JsonObject } from "../protocol/types";
 
-const FIRST_ROWS = 100; // rows
+const FIRST_ROWS = 100;
 
 /** A schema as a table of its members, each followed by its own members. */
 export function SchemaTable({ schema, label }: { schema: JsonObject; label: string }) {

@@ -7,11 +7,11 @@ import { card } from "../state/agent";
 import { go, href } from "../state/route";
 import { Badges } from "./Badges";
 
-const MAX_OPEN = 40; // skills that are shown without opening their groups
+const MAX_OPEN = 40; // with more skills, groups are collapsed at first
 
 const search = signal("");
 
-/** All skills, with a search field: a column beside the skill *id*, or cards on the start page. */
+/** All skills, searchable: a column beside the skill with *id*, or cards on the start page. */
 export function SkillList({ id, asCards = false }: { id?: string; asCards?: boolean }) {
   const field = useRef<HTMLInputElement>(null);
   const list = useRef<HTMLElement>(null);

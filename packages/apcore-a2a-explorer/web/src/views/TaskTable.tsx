@@ -12,7 +12,7 @@ interface Props {
   /** The ids of the chosen tasks. */
   chosen: Set<string>;
   choose: (ids: Set<string>) => void;
-  /** The replica that runs a task, by the id of the task, if there may be several. */
+  /** The replicas that run the tasks, by task id; undefined hides the column. */
   holders?: Map<string, string>;
 }
 

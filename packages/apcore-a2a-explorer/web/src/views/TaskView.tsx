@@ -43,7 +43,7 @@ export function TaskView({ id }: { id: string }) {
   void run?.changed.value;
   const task = currentTask(run, snapshot);
   const isOver = run !== undefined && !run.isActive;
-  // only the history has the user's answers; events come from the agent
+  // events lack the user's answers: after the run, load the history, which has them
   useEffect(() => {
     if (isOver) getTask(id).then(setSnapshot, () => {});
   }, [isOver, run]);
@@ -89,7 +89,7 @@ export function TaskView({ id }: { id: string }) {
   );
 }
 
-/** The task as it is now: the snapshot until the replay of past events has ended. */
+/** The task as it is now: of an ended task, the snapshot while its past events are replayed. */
 const currentTask = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.isActive && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 

@@ -11,7 +11,7 @@ import { useOwnRoute } from "./useOwnRoute";
 const RUNNING_INTERVAL = 4_000; // milliseconds
 const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
 
-/** The parts of a task's run on a common axis of time; nothing if there are no spans. */
+/** The spans of a task on a common time axis; nothing if there are none. */
 export function TraceView({ taskId, state }: { taskId: string; state: TaskState }) {
   const interval = isTerminal(state) ? ENDED_INTERVAL : RUNNING_INTERVAL;
   const { data } = useOwnRoute(`tasks/${encodeURIComponent(taskId)}/trace`, readTrace, interval);

@@ -66,7 +66,7 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
         <KindChoice skill={skill} draft={draft} />
         <InputView skill={skill} draft={draft} />
         <More draft={draft} />
-        <Refused draft={draft} sendAnyway={() => send(true)} />
+        <NotSent draft={draft} sendAnyway={() => send(true)} />
         <RunBar skill={skill} draft={draft} isRunning={run?.isActive ?? false} run={() => send()} />
       </div>
       <div class="pane" ref={result}>
@@ -91,7 +91,7 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
   );
 }
 
-/** The request that *Run* would send, as code. It changes as the user types. */
+/** The request that the Run button would send, as code. */
 function Code({ skill, draft, mode }: { skill: Skill; draft: Draft; mode: SendMode }) {
   if (draft.kind.value === "data" && draft.jsonError.value) {
     return <p class="muted">Fix the JSON to copy the request.</p>;
@@ -186,7 +186,7 @@ function More({ draft }: { draft: Draft }) {
 }
 
 /** The errors that the page found before sending, including those that belong to no form field. */
-function Refused({ draft, sendAnyway }: { draft: Draft; sendAnyway: () => void }) {
+function NotSent({ draft, sendAnyway }: { draft: Draft; sendAnyway: () => void }) {
   const errors = draft.errors.value.filter((error) => error.local);
   if (!errors.length || draft.kind.value !== "data") return null;
   return (
@@ -264,7 +264,7 @@ function ShareLink({ skill, draft }: { skill: Skill; draft: Draft }) {
   );
 }
 
-/** Fill in the input of a shared link, and remove it from the address: it is a draft from now on. */
+/** Fill in the input of a shared link, then remove the input from the address. */
 function takeSharedInput(draft: Draft, query: URLSearchParams): void {
   const [text, input] = [query.get("text"), query.get("input")];
   if (text === null && input === null) return;

@@ -15,7 +15,7 @@ interface Props {
   reload: () => Promise<unknown>;
 }
 
-/** Webhooks with their attempts, and buttons to test them and to deliver again. */
+/** Webhooks with their delivery attempts, and buttons to send a test and to redeliver. */
 export const WebhookList = ({ webhooks, showsTask = false, reload }: Props) => (
   <ul class="bare">
     {webhooks.map((webhook) => (

@@ -22,7 +22,7 @@ export interface Command {
 
 const MAX_SKILLS = 8;
 const MAX_TASKS = 5;
-const MIN_ID = 6; // characters of a text that may be the id of a task
+const MIN_ID_LENGTH = 6; // shorter texts are not taken for task ids
 
 /** The commands that match *query*, best first. */
 export function commandsFor(query: string): Command[] {
@@ -32,7 +32,10 @@ export function commandsFor(query: string): Command[] {
   return [...known, ...skills(query), ...guessed, ...[...views(), ...actions()].filter(matches)];
 }
 
-/** The skills that match *query*: first by the beginning of a name or id, then by words in these, then by other words. */
+/**
+ * The skills that match *query*: first those whose name or id begins with it, then those whose name
+ * and id contain its words, then the rest.
+ */
 function skills(query: string): Command[] {
   const isNamed = skillFilter(query);
   const start = query.trim().toLowerCase();
@@ -56,7 +59,7 @@ function tasks(text: string): [known: Command[], guessed: Command[]] {
     detail: skill,
     run: () => go(href("tasks", id)),
   });
-  const mayBeId = !known.size && text.length >= MIN_ID && /\d/.test(text);
+  const mayBeId = !known.size && text.length >= MIN_ID_LENGTH && /\d/.test(text);
   return [[...known].map(([id, skill]) => command(id, skill)), mayBeId ? [command(text)] : []];
 }
 

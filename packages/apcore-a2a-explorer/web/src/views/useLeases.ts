@@ -8,9 +8,9 @@ import { isHidden, ownViews } from "../state/operate";
 import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
-const MAX_TASKS = 200; // of one request
+const MAX_TASKS = 200; // in one request
 
-/** The replicas that run tasks, by task id; undefined if unknown or if no store is shared. */
+/** The replicas that run tasks, by task id; undefined if unknown or if replicas share no store. */
 export function useLeases(tasks: Task[]): Map<string, string> | undefined {
   const [leases, setLeases] = useState<Leases | null>(null);
   const running = tasks.filter((task) => !isSettled(task.status.state)).slice(0, MAX_TASKS);
