@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { counted } from "../parts/counted";
 import { sizeOf } from "../parts/files";
 import { readNow, type Now } from "../protocol/own";
 import { healthOf } from "../state/health";
@@ -64,8 +65,8 @@ function Figures({ now }: { now: Now }) {
           {memory.limit !== undefined && `of ${sizeOf(memory.limit)}`}
         </Figure>
         {webhooks && (
-          <Figure name="Webhooks waiting" value={webhooks.pending} href="#/webhooks" tone={webhooks.failed ? "danger" : ""}>
-            {webhooks.failed ? `${webhooks.failed} failed` : ""}
+          <Figure name="Notifications waiting" value={webhooks.pending} href="#/webhooks" tone={webhooks.failed ? "danger" : ""}>
+            {webhooks.failed ? `${counted(webhooks.failed, "webhook")} failed` : ""}
           </Figure>
         )}
       </dl>

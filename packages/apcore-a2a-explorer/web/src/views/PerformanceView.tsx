@@ -64,7 +64,8 @@ export function PerformanceView() {
   );
 }
 
-const seconds = (value: number | undefined) => (value === undefined ? "–" : duration(value * 1000));
+const durationText = (value: number | undefined) =>
+  value === undefined ? "–" : duration(value * 1000);
 
 function Row({ figures }: { figures: SkillFigures }) {
   const [isOpen, setOpen] = useState(false);
@@ -86,9 +87,9 @@ function Row({ figures }: { figures: SkillFigures }) {
         <td role="cell" class={`number ${failed ? "bad" : ""}`} data-name="Failed">
           {failed > 0 && runs > 0 ? `${failed} (${Math.round((100 * failed) / runs)}\u00a0%)` : failed}
         </td>
-        <td role="cell" class="number" data-name="p50">{seconds(figures.p50)}</td>
-        <td role="cell" class="number" data-name="p95">{seconds(figures.p95)}</td>
-        <td role="cell" class="number" data-name="p99">{seconds(figures.p99)}</td>
+        <td role="cell" class="number" data-name="p50">{durationText(figures.p50)}</td>
+        <td role="cell" class="number" data-name="p95">{durationText(figures.p95)}</td>
+        <td role="cell" class="number" data-name="p99">{durationText(figures.p99)}</td>
         <td role="cell" class="number" data-name="Running">{running}</td>
       </tr>
       {isOpen && (
@@ -140,7 +141,7 @@ const TaskLinks = ({ tasks }: { tasks: NotableTask[] }) => (
         <a class="mono" href={href("tasks", task.taskId)} title={task.taskId}>
           {shortId(task.taskId)}
         </a>
-        {task.seconds !== undefined && <span class="number">{seconds(task.seconds)}</span>}
+        {task.seconds !== undefined && <span class="number">{durationText(task.seconds)}</span>}
         {task.state && <StateBadge state={task.state} />}
         {task.code && <span class="mono breakable">{task.code}</span>}
         <span class="muted">

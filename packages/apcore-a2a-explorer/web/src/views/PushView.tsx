@@ -74,7 +74,9 @@ export function PushView({ taskId }: { taskId: string }) {
               class="quiet small"
               aria-label={`Remove webhook ${config.url}`}
               onClick={() =>
-                void actAndReload(() => perform({ name: "deletePush", taskId, id: config.id ?? "" }))
+                void actAndReload(() =>
+                  perform({ name: "deletePush", taskId, id: config.id ?? "" }),
+                )
               }
             >
               Remove

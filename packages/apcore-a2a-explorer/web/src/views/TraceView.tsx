@@ -57,7 +57,11 @@ function Waterfall({ trace }: { trace: Trace }) {
           ))}
         </tbody>
       </table>
-      {dropped > 0 && <p class="muted">{dropped} more spans were not kept.</p>}
+      {dropped > 0 && (
+        <p class="muted">
+          {dropped} more {dropped === 1 ? "span was" : "spans were"} not kept.
+        </p>
+      )}
     </>
   );
 }

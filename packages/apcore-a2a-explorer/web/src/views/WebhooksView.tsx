@@ -18,7 +18,7 @@ export function WebhooksView() {
     <section class="page wide">
       <h1>Webhooks</h1>
       <p class="muted">
-        {whoami.value?.isOperator ? "Of all tasks" : "Of your tasks"}, the latest {MAX_WEBHOOKS}.
+        The latest {MAX_WEBHOOKS} webhooks of {whoami.value?.isOperator ? "all" : "your"} tasks.
       </p>
       <Choice label="State" options={Object.keys(STATES) as Shown[]} value={shown} onChange={setShown} />
       <Failure error={error} />
