@@ -11,7 +11,7 @@ from email import message_from_string
 from pathlib import Path
 from random import randbytes
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlencode
 
 import pytest
 import yaml
@@ -225,6 +225,7 @@ class Shop:
             "missing": lambda: JSONResponse({"detail": "No such item"}, 404),
             "invalid": lambda: JSONResponse({"detail": detail}, 422),
             "echoing": lambda: JSONResponse({"message": "the key s3cret is slow\x1b[31m"}, 429),
+            "escaped": self.escaped,
             "cut": lambda: JSONResponse({"message": f"{'x' * 297} s3cret"}, 400),
             "page": lambda: Response("<h1>Forbidden</h1>", 403, media_type="text/html"),
             "unknown": lambda: JSONResponse({"detail": "user admin-7 is expired"}, 401),
@@ -241,6 +242,13 @@ class Shop:
             ),
         }
         return responses[kind]() if kind in responses else None
+
+    def escaped(self) -> Response:
+        """Return a message with the last key in several forms."""
+        key = dict(self.requests[-1]["query"])["key"]
+        query = urlencode({"key": key}, safe="/")
+        in_json = json.dumps(key).replace("/", "\\/")
+        return PlainTextResponse(f"{key} {query} {quote(key, safe='')} {in_json}", 400)
 
     async def endless(self) -> Any:
         for _ in range(100):
@@ -689,6 +697,16 @@ def test_the_credential_of_a_scheme_comes_from_the_environment(
         assert message.endswith("(429 Too Many Requests): the key … is slow[31m")
         cut_message = failure(call(agent, "answer", kind="cut"))
         assert cut_message.endswith("xxx …")
+
+
+def test_an_escaped_credential_is_in_no_message(
+    shop: Shop, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_credentials(shop, {"inQuery": []})
+    monkeypatch.setenv("APCORE_A2A_OPENAPI_TOKEN", 'q7/9xZ+"top secret"==')
+    with agent_with([], openapi=f"{url}/docs/openapi.json") as agent:
+        message = failure(call(agent, "answer", kind="escaped"))
+    assert message.endswith('(400 Bad Request): … key=… … "…"')
 
 
 def test_the_first_alternative_with_all_credentials_is_used(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, quote_plus, unquote, urlencode
 
 import httpx
 import msgspec
@@ -227,7 +227,7 @@ class Operation:
             return ApiFailedError(f"The API did not accept the agent's credentials ({phrase})")
         if 400 <= status < 500:
             secrets = [secret for credential in self.credentials for secret in credential.secrets]
-            message = message_of(body, secrets)
+            message = message_of(body, _forms_of(secrets))
             colon = ": " if message else ""
             return ApiRefusedError(f"The API refused the call ({phrase}){colon}{message}")
         if 300 <= status < 400:
@@ -356,6 +356,19 @@ def path_pattern(template: str) -> re.Pattern[str]:
     """
     literals = PLACEHOLDER.split(template)[::2]
     return re.compile("[^/]+".join(map(re.escape, literals)))
+
+
+def _forms_of(secrets: Iterable[str]) -> list[str]:
+    """Return secrets as they may appear in messages, also escaped, the longest first."""
+    forms: set[str] = set()
+    for secret in secrets:
+        in_query = str(httpx.QueryParams({"": secret}))[1:]  # as in the URL of the request
+        in_json = json.dumps(secret)[1:-1]
+        escaped = {
+            encode(secret, safe=safe) for encode in (quote, quote_plus) for safe in ("", "/")
+        }
+        forms |= {secret, in_query, in_json, in_json.replace("/", "\\/"), *escaped}
+    return sorted(forms, key=len, reverse=True)
 
 
 def message_of(body: bytes, secrets: Iterable[str] = ()) -> str:
