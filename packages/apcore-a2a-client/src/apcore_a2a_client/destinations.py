@@ -125,16 +125,18 @@ class _ConnectionWatch:
         """Check a new connection, and close it if its address is not allowed."""
         try:
             self._handle(event, info)
-        except DestinationRefusedError:
-            info["return_value"].close()
+        except BaseException:  # the caller's function may raise anything
+            if "return_value" in info:
+                info["return_value"].close()
             raise
 
     async def watch_async(self, event: str, info: dict[str, Any]) -> None:
         """Do the same as `watch`, in an event loop."""
         try:
             self._handle(event, info)
-        except DestinationRefusedError:
-            await info["return_value"].aclose()
+        except BaseException:
+            if "return_value" in info:
+                await info["return_value"].aclose()
             raise
 
     def _handle(self, event: str, info: dict[str, Any]) -> None:
