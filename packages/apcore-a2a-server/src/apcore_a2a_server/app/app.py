@@ -125,23 +125,23 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        await agent.start()
-        watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
-        drain_timeout: float | None = 0  # after an error of the application that mounts this one
-        try:
-            yield
-            drain_timeout = None
-        finally:
-            watch_task.cancel()
-            await agent.drain(drain_timeout)
-            await agent.close()
-            if owns_modules(source):
-                registry: Any = executor.registry
-                await close_modules({name: registry.get(name) for name in registry.list()})
-            if api_connections is not None:
-                await api_connections.close()
+        async with contextlib.AsyncExitStack() as stack:  # all are closed, whatever one raises
             if isinstance(executor, apcore.Executor) and is_own_executor:
-                await asyncio.to_thread(executor.close)
+                stack.push_async_callback(asyncio.to_thread, executor.close)
+            if api_connections is not None:
+                stack.push_async_callback(api_connections.close)
+            if owns_modules(source):
+                stack.push_async_callback(_close_all_modules, executor.registry)
+            await agent.start()
+            stack.push_async_callback(agent.close)
+            watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
+            drain_timeout: float | None = 0  # if the application that mounts this one has failed
+            try:
+                yield
+                drain_timeout = None
+            finally:
+                watch_task.cancel()
+                await agent.drain(drain_timeout)
 
     routes = _routes(agent, settings)
     # This is the router's default, since a catch-all route would hide the 405 of other routes.
@@ -183,6 +183,10 @@ def _api(settings: Settings) -> tuple[Any, Any]:
         message = "openapi needs the openapi part: pip install 'apcore-a2a[openapi]'"
         raise ImportError(message, name=error.name) from None
     return load_api(settings.openapi, settings.openapi_server)
+
+
+async def _close_all_modules(registry: Any) -> None:
+    await close_modules({name: registry.get(name) for name in registry.list()})
 
 
 async def _watch(registry: Any, folder: Path | None, settings: Settings) -> None:
