@@ -79,7 +79,6 @@ class Run:
         client: The client whose limits the run counts towards.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
-        small_value: The last input or output that was found to be small.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
@@ -103,11 +102,11 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.spans = SpanLog()
-        self.small_value: object = None
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
         self.has_place = False
         self.verdict = Verdict()
+        self._loop = asyncio.get_running_loop()
         self._setup = setup
         self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
         self._metadata: Json = {}
@@ -306,7 +305,7 @@ class Run:
 
     def _report_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
         """Report progress from any thread; in a thread without a loop, wait until it is done."""
-        coroutine, loop = self.report_progress(text, data), self.task.get_loop()
+        coroutine, loop = self.report_progress(text, data), self._loop
         try:
             running_loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -339,7 +338,7 @@ class Run:
         """
         skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field
-        if is_slow := output is not self.small_value and is_large_or_long(output):
+        if is_slow := is_large_or_long(output):
             artifact = await large_values.call(artifact_of, *arguments, client=client)
         else:
             artifact = artifact_of(*arguments)

@@ -106,8 +106,6 @@ class PipelineRun(Protocol):
     """The cancel token that the module sees."""
     spans: SpanLog
     """The spans of the run."""
-    small_value: object
-    """The last value that was found to be neither large nor long; its size is not checked again."""
 
     @property
     def is_admitted(self) -> bool:

@@ -113,11 +113,8 @@ class OffLoop(BaseStep):
             schema = self._stand_in(ctx, schema)
         if schema is not None and schema.is_slow:
             return await slow_checks.call(self._run, ctx, client=run.client)
-        value = getattr(ctx, self._value)
-        if value is not run.small_value:
-            if is_large_or_long(value):
-                return await large_values.call(self._run, ctx, client=run.client)
-            run.small_value = value
+        if is_large_or_long(getattr(ctx, self._value)):
+            return await large_values.call(self._run, ctx, client=run.client)
         return await self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:

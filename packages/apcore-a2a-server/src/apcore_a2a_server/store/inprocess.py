@@ -28,8 +28,8 @@ from .port import (
     SendKey,
     Store,
     is_state,
-    pack_events,
-    unpack_events,
+    pack_payload,
+    unpack_payload,
 )
 from .queries import Query
 from .task_logs import NO_LOG, EndedLog, TaskLog
@@ -443,10 +443,11 @@ class InProcessStore(Store):
 
     def _archive(self, task_id: str, task_log: TaskLog) -> None:
         """Keep the log of an ended task as bytes, and delete old logs."""
-        first_version, packed_events = task_log.events[0].version, pack_events(task_log.events)
+        first_version = task_log.events[0].version
+        packed_events = tuple([pack_payload(event.payload) for event in task_log.events])
         expires = time.monotonic() + self.retention.log_ttl
         self._ended_logs[task_id] = expires, first_version, packed_events, task_log.spans
-        self._ended_log_bytes += len(packed_events)
+        self._ended_log_bytes += sum(map(len, packed_events))
         del self._logs[task_id]
         # Keep the newest log in any case: readers of the task still need its last event.
         while len(self._ended_logs) > 1:
@@ -479,7 +480,7 @@ class InProcessStore(Store):
 
     def _pop_log(self, task_id: str) -> None:
         _, _, packed_events, spans = self._ended_logs.pop(task_id, NO_LOG)
-        self._ended_log_bytes -= len(packed_events)
+        self._ended_log_bytes -= sum(map(len, packed_events))
         self._span_bytes -= len(spans)
         self._outbox.forget(task_id)
 
@@ -490,4 +491,7 @@ class InProcessStore(Store):
             return None
         _, first_version, packed_events, _ = ended_log
         start = after - first_version + 1
-        return unpack_events(packed_events, first_version, start, limit) if start >= 0 else None
+        if start < 0:
+            return None
+        next_events = enumerate(packed_events[start : start + limit], after + 1)
+        return [Event(version, unpack_payload(packed)) for version, packed in next_events]

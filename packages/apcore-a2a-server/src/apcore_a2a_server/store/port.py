@@ -99,10 +99,7 @@ _PAYLOAD_TYPES: tuple[type[Payload], ...] = (
     TaskStatusUpdateEvent,
     TaskArtifactUpdateEvent,
 )
-"""Stored events hold an index into this tuple: types may only be added at the end.
-
-There may be at most ten: byte 10 is a newline, which separates events in the logs of ended tasks.
-"""
+"""Stored events hold an index into this tuple: types may only be added at the end."""
 _PREFIXES = {cls: bytes([index]) for index, cls in enumerate(_PAYLOAD_TYPES)}
 
 
@@ -114,26 +111,6 @@ def pack_payload(payload: Payload) -> bytes:
 def unpack_payload(data: bytes) -> Payload:
     """Return the payload that `pack_payload` has converted to *data*."""
     return read_json(_PAYLOAD_TYPES[data[0]], data[1:])
-
-
-def pack_events(events: Sequence[Event]) -> bytes:
-    """Return the payloads of events as lines."""
-    # compact JSON has no newlines, nor is the byte before it one (see `pack_payload`)
-    return b"\n".join([pack_payload(event.payload) for event in events])
-
-
-def unpack_events(packed: bytes, first_version: int, start: int, limit: int) -> list[Event]:
-    """Return up to *limit* events from packed ones, without the first *start*.
-
-    Args:
-        packed: What `pack_events` has returned.
-        first_version: The version of the first packed event.
-        start: The number of events to leave out.
-        limit: The maximum number of events.
-    """
-    lines = packed.split(b"\n", start + limit)[start : start + limit]
-    numbered_lines = enumerate(lines, first_version + start)
-    return [Event(version, unpack_payload(line)) for version, line in numbered_lines]
 
 
 OnChange: TypeAlias = Callable[[str, int], None]

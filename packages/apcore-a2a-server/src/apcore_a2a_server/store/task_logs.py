@@ -36,11 +36,10 @@ class TaskLog(Struct):
         return self.deadline is not None and self.deadline <= time.time()
 
 
-EndedLog: TypeAlias = tuple[float, int, bytes, str]
+EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...], str]
 """The log of an ended task: when it may be deleted, its first version, its events and its spans.
 
-There are many, so each takes few objects: an object that is no longer in the processor's cache is
-slow to delete. The garbage collector does not scan tuples of numbers, bytes and texts.
+There are many, and the garbage collector does not scan tuples of numbers, bytes and texts.
 """
 
-NO_LOG: EndedLog = (0, 0, b"", "")
+NO_LOG: EndedLog = (0, 0, (), "")
