@@ -81,7 +81,9 @@ def mint(
     if not 0 < lifetime <= MAX_LIFETIME:
         raise ValueError(f"lifetime must be more than 0 and at most {MAX_LIFETIME:.0f} seconds")
     if not audience:
-        raise ValueError("audience must not be empty: any agent would accept the token")
+        raise ValueError(
+            "audience must not be empty: agents that require no audience would accept the token"
+        )
     key = _signing_key(key, key_id, algorithm)
     now = int(time.time())
     technical = {"aud": audience, "iat": now, "exp": now + lifetime, "jti": uuid4().hex}

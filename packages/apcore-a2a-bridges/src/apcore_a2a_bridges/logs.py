@@ -9,7 +9,7 @@ from typing import Any
 from apcore_a2a_core.values import is_object
 
 _counts: dict[tuple[str, logging.Filter], int] = {}
-"""Number of all loggers when a filter was last added, by framework and filter."""
+"""For each framework and filter, the number of all loggers when the filter was last added."""
 
 
 class ExceptionTextFilter(logging.Filter):
@@ -65,7 +65,7 @@ _debug_filters: dict[str, DebugFilter] = {}
 
 
 def hide_exception_texts(framework: str) -> None:
-    """Keep the texts of exceptions out of the records of a framework's loggers above DEBUG.
+    """Keep the texts of exceptions out of a framework's log records above DEBUG.
 
     A filter applies to one logger and not to those below it, so call this again when the framework
     may have created new loggers; that costs nothing if there are none.

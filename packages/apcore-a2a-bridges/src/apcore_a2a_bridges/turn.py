@@ -140,7 +140,7 @@ class Turn:
 
     @property
     def files(self) -> list[File]:
-        """The files of the message."""
+        """The files of the message that did not become inputs."""
         return [file for part in self.parts if (file := file_in(part)) is not None]
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 Headers: TypeAlias = Mapping[str, str]
 NO_HEADERS: Headers = {}
 HeaderSource: TypeAlias = Callable[[], Headers | Awaitable[Headers]]
-"""A function that returns headers, or a coroutine function."""
+"""A function or coroutine function that returns headers."""
 
 RESERVED_HEADERS = frozenset(
     {

@@ -66,7 +66,7 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs
 def takes_any_files(descriptor: object) -> bool:
     """Return whether a module that takes text declares that it reads files as well.
 
-    It does so with `files: true` in its display for A2A, and gets the files as
+    It does so with `files: true` in its overlay for A2A (see `overlay_of`), and gets the files as
     `services.parts`.
     """
     return overlay_of(descriptor).get("files") is True

@@ -31,10 +31,10 @@ class TaskRecord(Struct):
 
     Attributes:
         task: The task as clients see it.
-        owner: The id of the principal that it belongs to; empty for anonymous callers.
+        owner: The principal that it belongs to, with the tenant if there is one; empty for none.
         skill: The id of the skill that it runs.
         version: The number of its latest event.
-        resume: The serialized call that a paused task resumes with.
+        resume: The packed call or pause from which the task can continue.
         messages: The number of messages so far; the history may have only the latest ones.
         deadline: When a paused task stops accepting answers, in seconds since 1970.
     """
@@ -124,7 +124,7 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 LARGE_MESSAGE = 4096
-"""Size in bytes from which stores keep a message only once for its task and its conversation.
+"""Size in bytes from which a task and its conversation share one copy of a message.
 
 The history of the task then has a gap. Smaller messages are cheaper to store twice than to look up.
 """

@@ -147,7 +147,7 @@ def definitions_for(node: Any, root: Schema) -> Json:
             continue
         target = object_at(root, container, *names)
         if container not in DEFINITIONS or len(names) != 1 or target is None:
-            raise ValueError("Circular $ref detected")
+            raise ValueError("A $ref of a recursive schema must point to a definition")
         definitions.setdefault(container, {})[names[0]] = deepcopy(target)
         pending += references_in(target)
     return definitions

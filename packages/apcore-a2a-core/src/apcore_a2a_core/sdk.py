@@ -1,7 +1,7 @@
 """Conversion between our plain data and the types of the official SDK, on demand.
 
-Requests in JSON do not need it: it is for gRPC, for task stores of the SDK, and for libraries that
-use the adapters.
+Requests in JSON do not need it. gRPC, task stores of the SDK, and programs that use
+`apcore_a2a.adapters` do.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from .values import to_json
 M = TypeVar("M", bound=Message)
 
 MAX_MESSAGE_DEPTH = 200
-"""Nesting deeper than that of any message of the SDK: protobuf's parser accepts 100 levels."""
+"""Limit for nesting that no message of the SDK reaches: protobuf's parser accepts 100 levels."""
 
 
 def to_sdk(value: Data) -> Any:

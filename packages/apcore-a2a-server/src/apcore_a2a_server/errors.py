@@ -16,7 +16,7 @@ from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
 
 
 class TooMuchError(A2AError):
-    """The server cannot take this request now; the client may try again later."""
+    """The server can't take this request now; also the base of the errors with status 503."""
 
     code = -32029
     message = "Too many requests"

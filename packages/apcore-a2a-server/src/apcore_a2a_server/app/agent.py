@@ -59,7 +59,7 @@ MIN_WEBHOOK_DRAIN = 2.0
 
 
 class Agent:
-    """An agent: the engine, its store, the handler of requests, webhooks, cards and metrics.
+    """An agent: the engine, the store, the request handler, the webhooks, cards and metrics.
 
     Args:
         executor: The executor that runs the modules.
@@ -69,7 +69,7 @@ class Agent:
     Raises:
         ValueError: There are no modules, or an option does not fit them or is invalid.
         TypeError: The task store or a companion lacks required methods.
-        ImportError: An option needs a part that is not installed.
+        ImportError: An option needs an extra that is not installed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Clients: the callers of requests, their connections, the verdicts and tasks they wait for."""
+"""Clients: who sends requests, their connections, and the verdicts and tasks they wait for."""
 
 import asyncio
 import json
@@ -164,7 +164,7 @@ class Caller(Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The owner of the caller's tasks, which tenants do not share."""
+        """The owner of the caller's tasks: the principal, with the tenant if there is one."""
         return self.principal if self.tenant is None else owner_of(self.tenant, self.principal)
 
 
@@ -323,7 +323,7 @@ class Verdict:
     request awaits a future of its own, which costs less than `asyncio.shield`.
 
     Attributes:
-        is_known: Whether the call was admitted or refused.
+        is_known: Whether there is a verdict.
         refusal: The error for the client of a refused call; None for an admitted one.
 
     Example:

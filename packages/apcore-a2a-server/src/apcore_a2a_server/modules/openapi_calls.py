@@ -362,12 +362,9 @@ def _forms_of(secrets: Iterable[str]) -> list[str]:
     """Return secrets as they may appear in messages, also escaped, the longest first."""
     forms: set[str] = set()
     for secret in secrets:
-        in_query = str(httpx.QueryParams({"": secret}))[1:]  # as in the URL of the request
         in_json = json.dumps(secret)[1:-1]
-        escaped = {
-            encode(secret, safe=safe) for encode in (quote, quote_plus) for safe in ("", "/")
-        }
-        forms |= {secret, in_query, in_json, in_json.replace("/", "\\/"), *escaped}
+        forms |= {secret, in_json, in_json.replace("/", r"\/")}
+        forms |= {encode(secret, safe) for encode in (quote, quote_plus) for safe in ("", "/")}
     return sorted(forms, key=len, reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""HTTP transport for webhooks: posts to checked addresses, and reads only status and headers."""
+"""HTTP transport for webhooks: posts to checked addresses; of responses, only the head counts."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ from .settings import PushSettings
 from .signing import Headers
 
 MAX_WAIT = 3600
-"""Longest `Retry-After` that is respected, in seconds."""
+"""Longest wait in seconds: a longer `Retry-After` counts as this one."""
 KEEP_ALIVE = 15.0
 """Seconds until an idle connection is closed."""
 READ_SIZE = 1024

@@ -263,7 +263,7 @@ class SqliteStore(FileOutbox):
     def claim(
         self, connection: Connection, limit: int, running: Collection[str] = ()
     ) -> Sequence[Claim]:
-        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
+        """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline."""
         monotonic_now, excluded = time.monotonic(), frozenset(running)
         parameters = {
             "monotonic_now": monotonic_now,
