@@ -112,7 +112,7 @@ def test_a_configuration_in_protojson_without_blocking_does_not_block(
     ids=str,
 )
 def test_a_member_under_two_names_is_refused(body: Any) -> None:
-    with pytest.raises(InvalidParamsError, match="must not be given as"):
+    with pytest.raises(InvalidParamsError, match="must not be given under two names"):
         read_send(body)
 
 

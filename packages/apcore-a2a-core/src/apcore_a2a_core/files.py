@@ -52,7 +52,7 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs
         inputs: The inputs so far, whose properties are not free.
 
     Returns:
-        The inputs, with `name` and `mimeType` if the schema has these properties; empty if the
+        The new inputs only, with `name` and `mimeType` if these properties are free; empty if the
         file fits no free property.
     """
     for member, accepted in file_members(schema).items():

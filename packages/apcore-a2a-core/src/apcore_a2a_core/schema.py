@@ -21,8 +21,8 @@ def overlay_of(descriptor: object) -> Json:
 def text_field_of(descriptor: object) -> str | None:
     """Return the member of the module's output that clients get as text, if there is one.
 
-    The `text_field` of its overlay names it, or else the keyword `x-text-field` of its output
-    schema.
+    It is named by `text_field` in the module's overlay (see `overlay_of`), or else by the keyword
+    `x-text-field` of the output schema.
     """
     name = overlay_of(descriptor).get("text_field")
     name = name or object_of(descriptor, "output_schema").get(TEXT_FIELD)
@@ -109,8 +109,8 @@ VALUES = ("default", "const", "enum", "examples")
 def with_property_order(schema: Any) -> Any:
     """Return a copy of a schema that keeps the order of its members in `propertyOrder`.
 
-    An Agent Card of A2A 1.0 sorts the members of a schema by name (protobuf's `Struct`). Objects
-    whose members are in that order already do not get the keyword.
+    An Agent Card of A2A 1.0 sorts the members of a schema by name (protobuf's `Struct`). An object
+    whose members are already in that order does not get the keyword.
     """
     if is_array(schema):
         return [with_property_order(item) for item in schema]

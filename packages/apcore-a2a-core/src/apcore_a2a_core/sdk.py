@@ -49,7 +49,7 @@ def from_sdk(message: Message) -> Any:
 
 
 def fill_message(document: Mapping[str, Any], message: M) -> M:
-    """Fill a message of the SDK from its JSON, without unknown members, and return it.
+    """Fill a message of the SDK from its JSON, ignoring unknown members, and return it.
 
     >>> fill_message({"text": "hello"}, a2a.Part()).text
     'hello'

@@ -103,7 +103,7 @@ def _renamed(value: Json, names: dict[str, str], path: str) -> Json:
     for name, item in value.items():
         new_name = names.get(name, name)
         if new_name in result:
-            raise invalid(f"{path}.{new_name}", f"must not be given as {name} too")
+            raise invalid(f"{path}.{new_name}", "must not be given under two names")
         result[new_name] = item
     return result
 

@@ -79,7 +79,7 @@ class Agent:
         self.figures = figures or Figures(extra_gauges=figure_names(settings.companions))
         self.companions = Companions(settings.companions)
         self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
-        self.refusals = _refusals(settings)
+        self.auth_limiter = _auth_limiter(settings)
         self.metrics = _metrics(settings, self.figures)
         self.recorder: SkillRecorder | None = None
         if settings.metrics or settings.shows_figures:
@@ -233,7 +233,7 @@ def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter |
     return RateLimiter(rate, storage, option) if rate else None
 
 
-def _refusals(settings: Settings) -> RateLimiter | None:
+def _auth_limiter(settings: Settings) -> RateLimiter | None:
     """Return the limiter of refused credentials, which counts in this process alone."""
     rate = settings.auth_rate_limit
     # limiters take 150 ms to import: without auth, make one only to check a rate that was set
@@ -262,7 +262,7 @@ def _spans(settings: Settings) -> "Spans | None":
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "opentelemetry":
             raise
-        message = "otel needs the otel part: pip install 'apcore-a2a[otel]'"
+        message = "otel needs the extra otel: pip install 'apcore-a2a[otel]'"
         raise ImportError(message, name=error.name) from None
     return Spans()
 
@@ -290,7 +290,7 @@ def _skills(executor: Executor, settings: Settings) -> Skills:
         raise ValueError("There are no modules to serve: the registry is empty, or hides them all")
     if settings.default_skill == ASK:
         if ASK in executor.registry.list():
-            problem = f"{ASK} lets clients choose, but a module has this id too: rename the module"
+            problem = f"can't be {ASK!r}, since a module has this id: rename the module"
             raise OptionError("default_skill", problem)
     elif settings.default_skill is not None:
         try:
@@ -328,7 +328,7 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
             problem = f"can't have the name {name!r}, which is a path of the agent"
             raise OptionError("tenants", f"{problem}; choose another, such as {name}-skill")
         if tenants.get(name) is None:
-            problem = f"has no skill for {name!r}: its skill is unknown or hidden"
+            problem = f"has no skill for {name!r}: the tenant's skill is unknown or hidden"
             raise OptionError("tenants", problem)
     return tenants
 

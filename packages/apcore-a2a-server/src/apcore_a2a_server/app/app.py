@@ -269,7 +269,7 @@ def _middleware(
         cors_origins=settings.cors_origins or (),
         allowed_hosts=settings.allowed_hosts or (),
         limiter=agent.limiter,
-        refusals=agent.refusals,
+        refusals=agent.auth_limiter,
         client_key=settings.client_key,
         access_log=settings.access_log,
         tenant_paths=reserved_paths(settings) if settings.tenants else None,

@@ -165,7 +165,7 @@ class NowPage:
         self._agent = agent
 
     async def show(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the figures; the last hour covers only this replica, even with a shared store."""
+        """Return the figures; many cover only this replica, even with a shared store."""
         agent, figures = self._agent, self._agent.figures
         status, _ = await agent.health.status()
         agent.publish()
@@ -200,7 +200,7 @@ class NowPage:
         return [_replica_document(replica, is_own=replica is own) for replica in replicas]
 
     async def _stored(self, now: float) -> dict[str, Any]:
-        """Return the figures that the store has; they are unknown while it can't be used."""
+        """Return figures of tasks and webhooks; the store's are None while it can't be used."""
         store, webhooks = self._agent.setup.tasks.store, None
         tasks = failed = None
         with suppress(UnavailableError):

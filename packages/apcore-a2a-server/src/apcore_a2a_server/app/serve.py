@@ -227,7 +227,7 @@ def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
         limits,
         auth=settings.auth,
         limiter=agent.limiter,
-        refusals=agent.refusals,
+        refusals=agent.auth_limiter,
         client_key=settings.client_key,
         logs_access=settings.access_log,
         on_response=None if agent.metrics is None else agent.metrics.on_response,

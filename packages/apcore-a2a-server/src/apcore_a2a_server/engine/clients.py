@@ -44,14 +44,14 @@ class Connection:
 
     Attributes:
         disconnected: Whether the client has disconnected.
-        on_stored: Called just before the task of the request's message is stored.
+        before_store: Called just before the task of the request's message is stored.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "disconnected", "on_stored", "receive")
+    __slots__ = ("__weakref__", "_callbacks", "before_store", "disconnected", "receive")
 
     def __init__(self, receive: Receive | None = None) -> None:
         self.disconnected = False
-        self.on_stored: Callable[[], None] = _ignore
+        self.before_store: Callable[[], None] = _ignore
         self.receive = receive
         # not an ExitStack, which takes two kilobytes: each open stream has a connection
         self._callbacks: list[tuple[Callable[..., object], tuple[object, ...]]] = []
@@ -231,7 +231,7 @@ class Places:
     """A counter of things in use, with a limit in total and one for each client.
 
     Args:
-        used: The things and their state, for error messages: "tasks" and "are running".
+        words: The things and their state, for error messages: "tasks" and "are running".
         total: Maximum for all clients.
         per_client: Maximum for one client; None for no limit.
 
@@ -252,8 +252,8 @@ class Places:
         ```
     """
 
-    def __init__(self, used: tuple[str, str], total: int, per_client: int | None = None) -> None:
-        self._things, self._verb = used
+    def __init__(self, words: tuple[str, str], total: int, per_client: int | None = None) -> None:
+        self._things, self._verb = words
         self._total = total
         self._per_client = per_client
         self._counts: dict[str, int] = {}

@@ -170,7 +170,7 @@ class BodyBytes:
         if not self._is_counted:
             self._is_counted = True
             if not self._is_kept:
-                self._connection.on_stored = self.release
+                self._connection.before_store = self.release
             self._connection.callback(self.release)
         self._memory.take(self._client, size - self._size)
         self._size = size

@@ -164,7 +164,7 @@ class Run:
             return self.lease
         # from here on, the memory of the message is counted with the task, not as a request body
         connection = self.call.caller.connection
-        connection.on_stored()
+        connection.before_store()
         self._setup.memory.keep_for(connection, task_id)
         if self.resumed_from is None:
             record, webhook, key = self._new_record(), self.call.webhook, self.call.key

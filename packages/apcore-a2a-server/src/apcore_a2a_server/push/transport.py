@@ -175,7 +175,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     """
 
     def __init__(self, guard: Guard | None) -> None:
-        anyio: Any = httpcore.AnyIOBackend()  # httpcore gives it another type without anyio
+        anyio: Any = httpcore.AnyIOBackend()  # another class if anyio is missing
         self._inner: httpcore.AsyncNetworkBackend = anyio
         self._guard = guard
 

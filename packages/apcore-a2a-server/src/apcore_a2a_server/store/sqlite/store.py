@@ -48,7 +48,7 @@ from .outbox import (
 from .schema import sql
 
 DAY = 24 * 3600  # seconds
-PRUNE_BATCH = 500  # tasks deleted at a time, so that other statements need not wait long
+PRUNE_BATCH = 500  # tasks per query for deletion, so that other statements need not wait long
 DELETE_TASK_STATEMENTS = (
     sql.delete_task,
     sql.delete_task_events,
@@ -147,7 +147,7 @@ class SqliteStore(FileOutbox):
     def get(
         self, connection: Connection, task_id: str, owner: str | None = None
     ) -> TaskRecord | None:
-        """Return the task's record if it is the owner's; other owners' records are not read."""
+        """Return the task's record; if *owner* is given, only a task of that owner is read."""
         row = connection.execute(sql.get, {"task_id": task_id, "owner": owner}).fetchone()
         return None if row is None else _record(connection, row)
 
