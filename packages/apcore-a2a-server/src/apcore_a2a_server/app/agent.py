@@ -262,7 +262,7 @@ def _spans(settings: Settings) -> "Spans | None":
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "opentelemetry":
             raise
-        message = "otel needs the extra otel: pip install 'apcore-a2a[otel]'"
+        message = "otel needs the otel part: pip install 'apcore-a2a[otel]'"
         raise ImportError(message, name=error.name) from None
     return Spans()
 
