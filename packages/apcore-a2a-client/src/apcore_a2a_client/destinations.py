@@ -134,7 +134,7 @@ class _ConnectionWatch:
         """Do the same as `watch`, in an event loop."""
         try:
             self._handle(event, info)
-        except BaseException:
+        except BaseException:  # as in `watch`
             if "return_value" in info:
                 await info["return_value"].aclose()
             raise
