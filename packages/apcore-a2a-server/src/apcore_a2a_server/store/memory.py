@@ -21,6 +21,7 @@ from apcore_a2a_core.records import (
     surplus,
     without_large,
 )
+from apcore_a2a_core.states import TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
 from msgspec import Struct, field
 
@@ -330,7 +331,10 @@ class InMemoryTaskStore(InProcessStore):
     ) -> tuple[bytes, Sequence[Encoded]]:
         """Return the bytes of a task without large messages, and those of each large message."""
         known_messages = [*self._encoded.get(task.id, ()), *new_messages]
-        if not any(len(body) >= LARGE_MESSAGE for _, body in known_messages):
+        for _, body in known_messages:
+            if len(body) >= LARGE_MESSAGE:
+                break
+        else:
             data = dump_json(task)
             if len(data) < LARGE_MESSAGE or without_large(task) is task:
                 return data, ()
@@ -349,15 +353,15 @@ class InMemoryTaskStore(InProcessStore):
             known_count: Number of messages of the task that are not new.
         """
         new_messages = record.messages_after(known_count)
+        if not new_messages:
+            return ()
         encoded = [(message, dump_json(message)) for message in new_messages]
-        if encoded:
-            task_id = record.task.id
-            added = [body for _, body in encoded]
-            self._count_messages(context, (), added)
-            messages = (*context.messages, *[(task_id, body) for body in added])
-            if len(messages) > self._max_history or context.message_bytes > MAX_BYTES:
-                messages = self._without_oldest(context, messages)
-            context.messages = messages
+        task_id, added = record.task.id, [body for _, body in encoded]
+        self._count_messages(context, (), added)
+        messages = (*context.messages, *[(task_id, body) for body in added])
+        if len(messages) > self._max_history or context.message_bytes > MAX_BYTES:
+            messages = self._without_oldest(context, messages)
+        context.messages = messages
         return encoded
 
     def _without_oldest(
@@ -384,15 +388,16 @@ class InMemoryTaskStore(InProcessStore):
 
     def _add(self, stored: StoredTask, context: _Context) -> None:
         """Count a task, and put it into the indexes."""
-        self._tasks[stored.id], size = stored, stored.size
-        index = self._owners.get(stored.owner)
+        owner, size = stored.key[0], len(stored.data) + len(stored.resume or b"")
+        self._tasks[stored.id] = stored
+        index = self._owners.get(owner)
         if index is None:
-            index = self._owners[stored.owner] = TaskIndex()
+            index = self._owners[owner] = TaskIndex()
         index.add(stored)
         context.tasks.add(stored)
-        if stored.has_ended:
+        if stored.state in TERMINAL:
             self._by_end[stored.id] = None
-            self._ended_bytes[stored.owner] += size + sum(map(len, stored.large))
+            self._ended_bytes[owner] += size + sum(map(len, stored.large))
         else:
             context.open_tasks += 1
         self._bytes += size
@@ -401,12 +406,11 @@ class InMemoryTaskStore(InProcessStore):
 
     def _remove(self, stored: StoredTask, context: _Context) -> None:
         """Undo `_add`, except that the task keeps its place in the order of creation."""
-        owner, size = stored.owner, stored.size
-        self._owners[owner].remove(stored)
-        if not self._owners[owner]:
+        owner, size = stored.key[0], len(stored.data) + len(stored.resume or b"")
+        if self._owners[owner].remove(stored):
             del self._owners[owner]
         context.tasks.remove(stored)
-        if stored.has_ended:
+        if stored.state in TERMINAL:
             del self._by_end[stored.id]
             self._ended_bytes[owner] -= size + sum(map(len, stored.large))
             if not self._ended_bytes[owner]:
@@ -419,8 +423,9 @@ class InMemoryTaskStore(InProcessStore):
 
     def _set_expiry(self, context: _Context) -> None:
         """Restart the time to live of a conversation, if all of its tasks have ended."""
-        self._expiring.pop(context.key, None)
-        context.expires = None
+        if context.expires is not None:
+            del self._expiring[context.key]
+            context.expires = None
         if not context.open_tasks:
             context.expires = time.monotonic() + self._ttl
             self._expiring[context.key] = None
@@ -435,12 +440,14 @@ class InMemoryTaskStore(InProcessStore):
         self._drop_expired()
         if len(self._tasks) < self._max_capacity:
             return
-        oldest = self._oldest_ended([owner])
-        if oldest is None:
+        index = self._owners.get(owner)
+        oldest = None if index is None else index.oldest_ended
+        oldest_id = next(iter(self._by_end), None) if oldest is None else oldest.id
+        if oldest_id is None:
             raise StoreFullError
-        self._evict(oldest)
+        self._evict(oldest_id)
 
-    def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str] = ()) -> str | None:
+    def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str]) -> str | None:
         """Return the oldest ended task that is not in *kept_ids*, preferably of the first owner."""
         indexes = (self._owners[owner] for owner in owners if owner in self._owners)
         ended_tasks = chain.from_iterable(index.ended_tasks() for index in indexes)
@@ -467,8 +474,8 @@ class InMemoryTaskStore(InProcessStore):
     def _drop_context(self, key: ContextKey) -> None:
         self._expiring.pop(key, None)
         context = self._contexts.pop(key)
-        self._set_messages(context, ())
-        for stored in [*context.tasks]:
+        self._count_messages(context, context.bodies, ())
+        for stored in [*context.tasks] if context.tasks else ():
             self._pop(stored.id, context)
 
     def _pop(self, task_id: str, context: _Context) -> None:

@@ -73,11 +73,6 @@ class StoredTask(Struct, gc=False):
         return TaskRecord(task, self.owner, *other_fields)
 
     @property
-    def size(self) -> int:
-        """The number of bytes that it takes; `MessageBytes` counts the large messages."""
-        return len(self.data) + len(self.resume or b"")
-
-    @property
     def owner(self) -> str:
         """The id of the principal that it belongs to."""
         return self.key[0]
@@ -120,6 +115,11 @@ class Listing(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self._blocks)
+
+    @property
+    def first(self) -> T | None:
+        """The item with the lowest number, if there is one."""
+        return self._blocks[0][0] if self._blocks[0] else None
 
     @property
     def last(self) -> T | None:
@@ -232,7 +232,7 @@ class TaskIndex(Struct, gc=False):
     def add(self, task: StoredTask) -> None:
         """Add a task that was saved now."""
         self.unlisted[task.id] = task
-        if not task.has_ended:
+        if task.state not in TERMINAL:
             return
         if self.listed:
             self._list(task)
@@ -253,12 +253,22 @@ class TaskIndex(Struct, gc=False):
         lists = (self.listed or {}).items()
         return [tasks for list_state, tasks in lists if state in (None, list_state)]
 
-    def remove(self, task: StoredTask) -> None:
-        """Remove a task that was added."""
+    def remove(self, task: StoredTask) -> bool:
+        """Remove a task that was added; return whether no other tasks are left."""
         if self.unlisted.pop(task.id, None) is None and self.listed:
-            self.listed[task.state].remove(task)
-            if not self.listed[task.state].updated:
+            listed_tasks = self.listed[task.state]
+            listed_tasks.remove(task)
+            if listed_tasks.updated.first is None:
                 del self.listed[task.state]
+        return not (self.unlisted or self.listed)
+
+    @property
+    def oldest_ended(self) -> StoredTask | None:
+        """The ended task whose end is the longest ago; None if no task has ended."""
+        if not self.listed:
+            return next(filter(_has_ended, self.unlisted.values()), None)
+        oldest_tasks = (ended.updated.first for ended in self.listed.values())
+        return min(filter(None, oldest_tasks), key=_updated)
 
     def ended_tasks(self) -> Iterator[StoredTask]:
         """Return the tasks that have ended, oldest end first."""
