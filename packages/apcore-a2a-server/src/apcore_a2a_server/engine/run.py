@@ -79,6 +79,7 @@ class Run:
         client: The client whose limits the run counts towards.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
+        small_value: The last input or output that was found to be small.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
@@ -102,6 +103,7 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.spans = SpanLog()
+        self.small_value: object = None
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
         self.has_place = False
@@ -117,8 +119,7 @@ class Run:
         self._artifact_size = 0
         self._refusal: Exception | None = None
         self.lease = lease
-        self.resumed_from = resumed_from
-        self.restart = restart
+        self.resumed_from, self.restart = resumed_from, restart
         self.is_repeatable = restart is not None
 
     @property
@@ -338,7 +339,7 @@ class Run:
         """
         skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field
-        if is_slow := is_large_or_long(output):
+        if is_slow := output is not self.small_value and is_large_or_long(output):
             artifact = await large_values.call(artifact_of, *arguments, client=client)
         else:
             artifact = artifact_of(*arguments)

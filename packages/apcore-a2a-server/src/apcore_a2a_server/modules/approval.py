@@ -106,6 +106,8 @@ class PipelineRun(Protocol):
     """The cancel token that the module sees."""
     spans: SpanLog
     """The spans of the run."""
+    small_value: object
+    """The last input or output that was found to be small; it is not measured again."""
 
     @property
     def is_admitted(self) -> bool:

@@ -90,24 +90,23 @@ class Redaction:
         if data.__class__ is not dict:
             raise TypeError
         copy: dict[str, Any] = {}
+        is_cached = self._is_sensitive_cached
         for name, value in data.items():
-            is_cacheable = len(name) <= MAX_NAME
-            is_sensitive = self._is_sensitive_cached if is_cacheable else self._is_sensitive
-            if value is not None and is_sensitive(name):
+            if value is None:
+                copy[name] = None
+            elif is_cached(name) if len(name) <= MAX_NAME else self._is_sensitive(name):
                 copy[name] = self._rules["replacement"]
             else:
-                copy[name] = self._redact_value(value)
+                copy[name] = value if value.__class__ in ATOMS else self._redact_value(value)
         return copy
 
     def _redact_value(self, value: Any) -> Any:
         kind = value.__class__
         if kind in ATOMS or value is None:
             return value
-        return (
-            [self._redact_value(item) for item in value]
-            if kind is list
-            else self._redact_object(value)
-        )
+        if kind is list:
+            return [self._redact_value(item) for item in value]
+        return self._redact_object(value)
 
 
 def _has_marks(schema: Any) -> bool:

@@ -8,9 +8,9 @@ server, these steps change nothing. Executors that the server makes from a regis
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import apcore
 from apcore import ModuleError
@@ -113,8 +113,11 @@ class OffLoop(BaseStep):
             schema = self._stand_in(ctx, schema)
         if schema is not None and schema.is_slow:
             return await slow_checks.call(self._run, ctx, client=run.client)
-        if is_large_or_long(getattr(ctx, self._value)):
-            return await large_values.call(self._run, ctx, client=run.client)
+        value = getattr(ctx, self._value)
+        if value is not run.small_value:
+            if is_large_or_long(value):
+                return await large_values.call(self._run, ctx, client=run.client)
+            run.small_value = value
         return await self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
@@ -366,13 +369,17 @@ class DirectExecutor(apcore.Executor):
         self._pipeline_engine = DirectEngine(self)
 
 
+Plan: TypeAlias = list[tuple[Step, bool]]
+"""Steps, each with whether it calls middlewares."""
+
+
 class DirectEngine(PipelineEngine):
     """apcore's engine, which does not record the steps of a call if nothing shows the records.
 
     apcore's engine records the time, the result and the output of each step, which takes as long
     as most steps. The records are shown only in traces and dry runs, to middlewares of steps, and
     to the conditions of `run_until`. Calls with any of these use apcore's own engine; in all
-    other calls, it takes over after a step that raises, aborts or skips other steps.
+    other calls, it takes over after a step that raises or aborts.
 
     Args:
         executor: The executor, whose middlewares are called by two of the steps.
@@ -380,23 +387,29 @@ class DirectEngine(PipelineEngine):
 
     def __init__(self, executor: apcore.Executor) -> None:
         self._executor = executor
-        self._plain_steps: dict[str, list[Step]] = {}
-        """The steps of each strategy that were found to be plain."""
+        self._plans: dict[str, tuple[list[Step], Plan]] = {}
+        """The steps of each strategy that has a plan, and the plan."""
 
-    async def run(
+    def run(
         self,
         strategy: ExecutionStrategy,
         ctx: PipelineContext,
         *,
         run_until: Any = None,
-    ) -> tuple[Any, PipelineTrace]:
+    ) -> Coroutine[Any, Any, tuple[Any, PipelineTrace]]:
         """Run the steps; return the output, and a trace that is empty if nothing shows it."""
         # only `call_async_with_trace` sets `ctx.strategy`
         is_shown = strategy.step_middlewares or ctx.strategy or run_until or ctx.run_until
-        if is_shown or ctx.dry_run or not self._has_plain_steps(strategy):
-            return await super().run(strategy, ctx, run_until=run_until)
-        for index, step in enumerate(strategy.steps):
-            if type(step) in MIDDLEWARE_STEPS and self._is_idle(step, ctx):
+        plan = None if is_shown or ctx.dry_run else self._plan_of(strategy)
+        if plan is None:
+            return super().run(strategy, ctx, run_until=run_until)
+        return self._run(plan, strategy, ctx)
+
+    async def _run(
+        self, plan: Plan, strategy: ExecutionStrategy, ctx: PipelineContext
+    ) -> tuple[Any, PipelineTrace]:
+        for step, calls_middlewares in plan:
+            if calls_middlewares and self._is_idle(step, ctx):
                 continue
             try:
                 result = await step.execute(ctx)
@@ -405,22 +418,26 @@ class DirectEngine(PipelineEngine):
             else:
                 if result.action == "continue":
                     continue
+                if target := _target(plan, step, result):
+                    return await self._run(target, strategy, ctx)
                 outcome = _Outcome(step, result=result)
-            steps = [outcome, *strategy.steps[index + 1 :]]
+            steps = [outcome, *strategy.steps[strategy.steps.index(step) + 1 :]]
             remaining = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
             return await super().run(remaining, ctx)
         return ctx.output, PipelineTrace(ctx.module_id, strategy.name)
 
-    def _has_plain_steps(self, strategy: ExecutionStrategy) -> bool:
-        """Return whether apcore's engine would only call each step, without any other effect.
+    def _plan_of(self, strategy: ExecutionStrategy) -> Plan | None:
+        """Return the plan of a strategy; None if apcore's engine would do more than call each step.
 
-        A list of steps that has passed is not checked again.
+        The plan is kept until the steps change.
         """
-        is_known = self._plain_steps.get(strategy.name) == strategy.steps
-        if not is_known and all(map(_is_plain, strategy.steps)):
-            self._plain_steps[strategy.name] = [*strategy.steps]
-            is_known = True
-        return is_known
+        steps, plan = self._plans.get(strategy.name, (None, None))
+        if steps != strategy.steps:
+            if not all(map(_is_plain, strategy.steps)):
+                return None
+            plan = [(step, type(step) in MIDDLEWARE_STEPS) for step in strategy.steps]
+            self._plans[strategy.name] = [*strategy.steps], plan
+        return plan
 
     def _is_idle(self, step: Step, ctx: PipelineContext) -> bool:
         """Return whether a middleware step can be skipped, since there are no middlewares."""
@@ -431,6 +448,14 @@ class DirectEngine(PipelineEngine):
 
 
 MIDDLEWARE_STEPS = (BuiltinMiddlewareBefore, BuiltinMiddlewareAfter)
+
+
+def _target(plan: Plan, step: Step, result: StepResult) -> Plan | None:
+    """Return the plan from the step on to which *step* has skipped; None without a later one."""
+    names = [planned.name for planned, _ in plan]
+    if result.action != "skip_to" or result.skip_to not in names[names.index(step.name) + 1 :]:
+        return None
+    return plan[names.index(result.skip_to) :]
 
 
 def _is_plain(step: Any) -> bool:
