@@ -332,16 +332,19 @@ class Endpoint(ABC):
         target = await self.find(scope, send)
         if target is None:
             return
-        with Connection(receive) as connection, suppress(ClientDisconnectedError):
-            request = await self._read(scope, receive, send, connection)
-            if request is None:
-                return
-            if not request.caller.headers.keys().isdisjoint(EXTENSION_NAMES):
-                send = with_extension_headers(scope, send)
-            stream = await self.answer(target, request, send)
-            del request  # a stream may be open for hours
-            if stream is not None:
-                await send_events(send, connection, stream)
+        with Connection(receive) as connection:
+            try:
+                request = await self._read(scope, receive, send, connection)
+                if request is None:
+                    return
+                if not request.caller.headers.keys().isdisjoint(EXTENSION_NAMES):
+                    send = with_extension_headers(scope, send)
+                stream = await self.answer(target, request, send)
+                del request  # a stream may be open for hours
+                if stream is not None:
+                    await send_events(send, connection, stream)
+            except ClientDisconnectedError:
+                return  # without an answer
 
     async def _read(
         self, scope: Scope, receive: Receive, send: Send, connection: Connection

@@ -379,10 +379,13 @@ class Admission:
         if len(message.parts) > self.max_parts:
             raise invalid("message.parts", f"must have at most {self.max_parts} parts")
         identifiers = message.message_id, message.context_id, message.task_id
-        for name, identifier in zip(("messageId", "contextId", "taskId"), identifiers, strict=True):
-            if len(identifier) > MAX_ID or CONTROL_CHARACTERS.search(identifier):
-                reason = f"must have at most {MAX_ID} characters, and no control characters"
-                raise invalid(f"message.{name}", reason)
+        all_together = "".join(identifiers)
+        if len(all_together) > MAX_ID or CONTROL_CHARACTERS.search(all_together):
+            names = ("messageId", "contextId", "taskId")
+            for name, identifier in zip(names, identifiers, strict=True):
+                if len(identifier) > MAX_ID or CONTROL_CHARACTERS.search(identifier):
+                    reason = f"must have at most {MAX_ID} characters, and no control characters"
+                    raise invalid(f"message.{name}", reason)
         message.message_id = message.message_id or new_id()
 
 

@@ -5,8 +5,7 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -136,8 +135,11 @@ class Handler:
             try:
                 call = await self.admission.new_call(params, caller, streaming=streaming)
                 webhook = await self._webhook(push, request, call.trace)
-                with self._watching(call):
+                try:
                     return await self.engine.start(_with_webhook(call, webhook))
+                except asyncio.CancelledError:
+                    self._watch_canceled(call)
+                    raise
             except EARLY_REFUSALS:
                 # these errors reveal that the skill exists
                 await self.admission.check_access(params, caller)
@@ -158,21 +160,19 @@ class Handler:
             # shielded: once given, an answer counts even if its client disconnects
             if foreign_record is not None:
                 return replace(await asyncio.shield(resumption), foreign_record=foreign_record)
-            with self._watching(call):
+            try:
                 return await asyncio.shield(resumption)
+            except asyncio.CancelledError:
+                self._watch_canceled(call)
+                raise
 
-    @contextmanager
-    def _watching(self, call: Call) -> Generator[None]:
-        """Count the client of *call* as waiting for its task if the block is canceled.
+    def _watch_canceled(self, call: Call) -> None:
+        """Count the client of a canceled request as waiting for its task.
 
-        Over gRPC a client can disconnect before `send` and `stream` know the task and count the
-        client.
+        Over gRPC, a disconnect cancels the request, perhaps before `send` or `stream` knows the
+        task and counts the client.
         """
-        try:
-            yield
-        except asyncio.CancelledError:
-            self.watchers.enter(call.message.task_id, call.caller.connection)
-            raise
+        self.watchers.enter(call.message.task_id, call.caller.connection)
 
     async def send(self, request: Request) -> Task:
         """Send a message (§3.1.1); return its task when it has ended or paused.

@@ -53,13 +53,19 @@ def now() -> Timestamp:
         #> 24 Z
         ```
     """
-    seconds, milliseconds = divmod(time_ns() // 1_000_000, 1000)
+    return _timestamp(time_ns() // 1_000_000)
+
+
+@lru_cache(maxsize=2)
+def _timestamp(milliseconds: int) -> Timestamp:
+    """Return a time in milliseconds since 1970 as text; cached, as a send needs several."""
+    seconds, milliseconds = divmod(milliseconds, 1000)
     return Timestamp(f"{_second(seconds)}.{milliseconds:03}Z")
 
 
 @lru_cache(maxsize=2)
 def _second(seconds: int) -> str:
-    """Return a time in UTC without fractions; cached, as it is the slowest step of `now`."""
+    """Return a time in UTC without fractions; cached, as it is the slowest step."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
