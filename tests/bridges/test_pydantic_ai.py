@@ -12,7 +12,7 @@ from apcore_a2a_bridges.pydantic_ai import PydanticAIAgent
 from apcore_a2a_client import InvalidParamsError, Part
 from apcore_a2a_server import create_app
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai import Agent, DeferredToolRequests, TextOutput
 from pydantic_ai.exceptions import CallDeferred
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
@@ -155,6 +155,42 @@ async def test_a_typed_output_is_data_with_a_schema() -> None:
         assert {*schema["properties"]} == {"city", "degrees"}
         assert await client.call(None, "Bern?") == {"city": "Bern", "degrees": 3.5}
         assert [c async for c in client.stream(None, "Bern?")] == [{"city": "Bern", "degrees": 3.5}]
+
+
+def shouted(text: str) -> str:
+    """Return a text in capital letters."""
+    return text.upper()
+
+
+@pytest.mark.parametrize("output_type", [str | int, [str, shouted], [str, Weather]])
+async def test_an_agent_with_several_kinds_of_output_can_answer_with_text(output_type: Any) -> None:
+    async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
+        yield "Sun"
+        yield "ny"
+
+    agent = Agent(FunctionModel(stream_function=stream), name="weather", output_type=output_type)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert await client.call(None, "Bern?") == "Sunny"
+
+
+async def test_the_text_of_an_output_function_is_the_answer() -> None:
+    async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
+        (tool,) = info.output_tools
+        yield {0: DeltaToolCall(tool.name, '{"text": "sunny"}')}
+
+    agent = Agent(FunctionModel(stream_function=stream), name="loud", output_type=[str, shouted])
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert await client.call(None, "Bern?") == "SUNNY"
+
+
+async def test_a_text_that_a_function_converts_is_sent_once_converted() -> None:
+    async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
+        yield "sunny"
+
+    output_type = TextOutput(shouted)
+    agent = Agent(FunctionModel(stream_function=stream), name="loud", output_type=output_type)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert await client.call(None, "Bern?") == "SUNNY"
 
 
 async def test_files_reach_the_model_with_their_media_types() -> None:

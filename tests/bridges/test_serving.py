@@ -172,6 +172,14 @@ def test_a_card_is_built_without_a_server() -> None:
     assert card.capabilities.streaming
 
 
+def test_the_name_of_several_agents_is_that_of_the_card() -> None:
+    agents, about = {"a": echo, "b": shout}, {"name": "Voices", "version": "2.1"}
+    card = build_agent_card(agents, description="Two voices", **about)
+    assert (card.name, card.description, card.version) == ("Voices", "Two voices", "2.1")
+    assert "Voices" not in {skill.name for skill in card.skills}
+    assert "Two voices" not in {skill.description for skill in card.skills}
+
+
 @pytest.mark.smoke
 @pytest.mark.process
 def test_the_import_loads_no_framework_and_no_server() -> None:

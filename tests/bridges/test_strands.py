@@ -152,6 +152,7 @@ async def test_files_of_supported_types_reach_the_model() -> None:
         Part(text="Look"),
         Part(raw=PNG, filename="dot.png", media_type="image/png"),
         Part(raw=b"a,b", filename="a.b.csv", media_type="text/csv"),
+        Part(raw=b"c", filename="\u00c4_b  (1).csv", media_type="text/csv"),
         Part(raw=b"ID3", filename="a.mp3", media_type="audio/mpeg"),
         Part(url="https://example.com/b.csv", media_type="text/csv"),
     ]
@@ -161,6 +162,7 @@ async def test_files_of_supported_types_reach_the_model() -> None:
         {"text": "Look"},
         {"image": {"format": "png", "source": {"bytes": PNG}}},
         {"document": {"format": "csv", "name": "a-b-csv", "source": {"bytes": b"a,b"}}},
+        {"document": {"format": "csv", "name": "-b (1)-csv", "source": {"bytes": b"c"}}},
         {"text": "https://example.com/b.csv"},
     ]
 

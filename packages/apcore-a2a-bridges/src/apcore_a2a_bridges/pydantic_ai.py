@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin
 
 from apcore_a2a_core import File, Usage
 
@@ -85,7 +86,8 @@ class PydanticAIAgent(Agent):
         self._run_options = dict(run_options or {})
         types = _output_types(agent.output_type)
         self._has_text_output = str in types
-        if types and not self._has_text_output:
+        are_types = all(isinstance(kind, type) for kind in types)
+        if types and are_types and not self._has_text_output:
             self.output_schema = output_schema_of(reduce(or_, types))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -107,17 +109,24 @@ class PydanticAIAgent(Agent):
             run_options |= run.arguments()
             prompt = None
         result: Any = None
+        text = ""
         async with self._agent.run_stream_events(prompt, **run_options) as events:
             async for event in events:
                 if isinstance(event, AgentRunResultEvent):
                     result = event.result
-                elif self._has_text_output or not isinstance(part_out(event, turn), str):
+                    continue
+                chunk = part_out(event, turn)
+                if not isinstance(chunk, str):
+                    yield event
+                elif self._has_text_output:
+                    text += chunk
                     yield event
         usage = result.usage
         yield Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         if isinstance(result.output, DeferredToolRequests):
             _PausedRun.of(result).pause(turn)
-        if not isinstance(result.output, str):
+        # the output of a function may be a text that no event had
+        if not (isinstance(result.output, str) and text.endswith(result.output)):
             yield result.output
 
     async def _prompt(self, turn: Turn) -> Any:
@@ -218,10 +227,15 @@ def _content_of(file: File) -> Any:
 
 
 def _output_types(spec: Any) -> list[Any]:
-    """Return the types of an agent's outputs; none if one of them is not a type."""
+    """Return the types of an agent's outputs, and the functions and other values that make one."""
     from pydantic_ai import DeferredToolRequests
 
     specs = [*spec] if isinstance(spec, list | tuple) else [spec]
     types = [getattr(item, "output", item) for item in specs]  # a `ToolOutput` contains its type
-    types = [kind for kind in types if kind is not DeferredToolRequests]
-    return types if all(isinstance(kind, type) for kind in types) else []
+    are_unions = [get_origin(kind) in (Union, UnionType) for kind in types]
+    members = [
+        member
+        for kind, is_union in zip(types, are_unions, strict=True)
+        for member in (get_args(kind) if is_union else (kind,))
+    ]
+    return [kind for kind in members if kind is not DeferredToolRequests]

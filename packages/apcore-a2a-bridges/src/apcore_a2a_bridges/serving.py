@@ -109,12 +109,13 @@ def build_agent_card(
 
 
 def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
-    """Return a registry of the agents' modules; for a single agent, also the values of `ABOUT`."""
+    """Return a registry of the agents' modules, and the values of `ABOUT` for the whole agent."""
     registry = Registry()
     if is_mapping(agents):
+        own_options = {name: value for name, value in options.items() if name not in ABOUT}
         for module_id, agent in agents.items():
-            registry.register(module_id, bridge(agent, **options))
-        return registry, {}
+            registry.register(module_id, bridge(agent, **own_options))
+        return registry, {name: options[name] for name in ABOUT if name in options}
     module = bridge(agents, **options)
     registry.register(getattr(module, "module_id", "agent"), module)
     about = {name: getattr(module, name, None) for name in ABOUT}

@@ -61,8 +61,9 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
         return None
     block: Json = {"format": FORMATS.get(subtype, subtype), "source": {"bytes": file.data}}
     if KINDS[kind] == "document":
-        # only these characters are allowed in the name of a document
-        block["name"] = re.sub(r"[^\w\s()\[\]-]+", "-", file.name) or "document"
+        # Bedrock allows only these characters in a document's name, and one space in a row
+        allowed = re.sub(r"[^a-zA-Z0-9\s()\[\]-]+", "-", file.name)
+        block["name"] = re.sub(r"\s+", " ", allowed) or "document"
     return {KINDS[kind]: block}
 
 
