@@ -1,13 +1,15 @@
 """Modules as tools of language models: definitions in three styles, and their calls."""
 
+from math import inf
 from typing import Any, ClassVar
 
 import pytest
 from apcore import ACL, Context, Executor, Identity, ModuleAnnotations, Registry
 from apcore.acl import ACLRule
 from apcore.errors import ACLDeniedError
-from apcore_a2a_client import Task, TaskArtifactUpdateEvent, TaskState
+from apcore_a2a_client import A2ATimeoutError, Task, TaskArtifactUpdateEvent, TaskState
 from apcore_a2a_remote import RemoteAgent, RemoteInputError, RemoteQuestion, tools
+from apcore_a2a_remote.errors import RemoteFailedError, error_of
 from pydantic import BaseModel
 
 from tests.server.inloop import ActionModule, Gate, StreamModule, echo, registry_of
@@ -76,6 +78,52 @@ async def test_a_strict_tool_leaves_out_members_that_the_model_sets_to_null() ->
     assert function["parameters"]["additionalProperties"] is False
     output = await toolset.call("forecast", {"city": "Bonn", "days": None})
     assert output == {"city": "Bonn", "given": ["city"]}
+
+
+class Trip(BaseModel):
+    places: list[Place]
+    home: Place | None
+    notes: dict[str, str | None] = {}
+
+
+class Plan(ActionModule):
+    input_schema: ClassVar[Any] = Trip
+
+
+async def test_a_strict_tool_leaves_out_nested_members_that_are_null() -> None:
+    toolset = tools(registry_of({"plan": Plan(echo)}), strict=True)
+    place = {"city": "Bonn", "days": None}
+    arguments = {"places": [place], "home": place, "notes": {"a": None}}
+    assert await toolset.call("plan", arguments) == {
+        "places": [{"city": "Bonn"}],
+        "home": {"city": "Bonn"},
+        "notes": {"a": None},
+    }
+    output = await toolset.call("plan", {"places": [], "home": None, "notes": None})
+    assert output == {"places": [], "home": None}
+
+
+def test_a_tool_is_strict_only_on_request() -> None:
+    class Closed(ActionModule):
+        input_schema: ClassVar[Any] = {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "additionalProperties": False,
+        }
+
+    registry = registry_of({"closed": Closed(echo)})
+    assert "strict" not in tools(registry).definitions[0]["function"]
+    assert tools(registry, strict=True).definitions[0]["function"]["strict"] is True
+
+
+def test_an_unknown_id_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'math_ad'"):
+        tools(registry_of({"math_add": ActionModule(echo)}), only=["math_ad"])
+
+
+def test_a_client_that_times_out_in_a_call_without_a_limit_is_a_failed_agent() -> None:
+    error = error_of(A2ATimeoutError("read"), "weather.today", is_new=True, seconds=inf)
+    assert isinstance(error, RemoteFailedError)
 
 
 async def test_tools_can_be_chosen_and_names_never_collide() -> None:

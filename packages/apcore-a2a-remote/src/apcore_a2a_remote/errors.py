@@ -12,6 +12,7 @@ ModuleError (apcore)
 
 import logging
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from apcore import ModuleError
@@ -92,7 +93,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
         error: The exception.
         module_id: The id of the skill's module.
         is_new: Whether the call was to start a task, and there is none yet.
-        seconds: Time limit of the call.
+        seconds: Time limit of the call; infinite if it has none.
     """
     if isinstance(error, InvalidParamsError):
         return RemoteInputError(fields_of(error.errors))
@@ -103,7 +104,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
     # yet, so it can't be missing
     if is_denied or (is_new and isinstance(error, TaskNotFoundError)):
         return ACLDeniedError(None, module_id)
-    if isinstance(error, A2ATimeoutError):
+    if isinstance(error, A2ATimeoutError) and seconds < inf:
         return ModuleTimeoutError(module_id, int(seconds * 1000))
     is_retryable = isinstance(error, A2AConnectionError | ServerBusyError)
     log_failure(module_id, f"{type(error).__name__}: {error}")

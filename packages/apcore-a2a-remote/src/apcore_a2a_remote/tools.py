@@ -39,8 +39,8 @@ class Tool:
         module_id: The id of the module.
         description: Its description, for the model.
         schema: JSON Schema of its arguments.
-        optional: Arguments that `schema` requires although the module does not; the model passes
-            null to omit one.
+        original: In strict mode, the module's own schema, which does not require all members; None
+            otherwise.
         descriptor: apcore's description of the module.
     """
 
@@ -48,7 +48,7 @@ class Tool:
     module_id: str
     description: str
     schema: Json
-    optional: frozenset[str]
+    original: Json | None
     descriptor: Any
 
 
@@ -89,17 +89,15 @@ class Tools:
             ModuleError: The call is refused, or fails.
         """
         tool = self._by_name[name]
-        inputs = {
-            key: value
-            for key, value in arguments.items()
-            if value is not None or key not in tool.optional
-        }
+        inputs = dict(arguments)
+        if tool.original is not None:
+            inputs = _without_nulls(inputs, tool.original)
         return await self._executor.call_async(tool.module_id, inputs, context)
 
     def _definition(self, tool: Tool) -> Json:
         common = {"name": tool.name, "description": tool.description}
         if self._style == "openai":
-            strict = {"strict": True} if tool.schema.get("additionalProperties") is False else {}
+            strict = {} if tool.original is None else {"strict": True}
             function = {**common, "parameters": tool.schema, **strict}
             return {"type": "function", "function": function}
         if self._style == "anthropic":
@@ -165,11 +163,15 @@ def tools(
     members: list[Tool] = []
     for module_id in _choose_ids(registry, only):
         descriptor = registry.get_definition(module_id)
+        if descriptor is None:
+            raise ValueError(f"only names {module_id!r}, but there is no such module")
         name = tool_name(module_id, names)
         names[name] = module_id
-        schema, optional = argument_schema(descriptor, strict=strict)
+        original = argument_schema(descriptor)
+        schema = _tighten(original, strict=strict)
         description = str(getattr(descriptor, "description", ""))[:MAX_DESCRIPTION]
-        members.append(Tool(name, module_id, description, schema, optional, descriptor))
+        kept = original if strict else None
+        members.append(Tool(name, module_id, description, schema, kept, descriptor))
     return Tools(executor, members, style)
 
 
@@ -190,22 +192,19 @@ def tool_name(module_id: str, taken: Mapping[str, str]) -> str:
     return name
 
 
-def argument_schema(descriptor: Any, *, strict: bool) -> tuple[Json, frozenset[str]]:
-    """Return the schema of a tool's arguments, and the arguments that only strict mode requires.
-
-    References are inlined, and `additionalProperties: true` is left out: some models refuse it.
-    """
+def argument_schema(descriptor: Any) -> Json:
+    """Return the schema of a module's inputs, with inlined references."""
     try:
-        schema = SchemaConverter().convert_input_schema(descriptor)
+        return SchemaConverter().convert_input_schema(descriptor)
     except ValueError:  # recursive: leave the references in, which some models follow
-        schema = {"type": "object", **object_of(descriptor, "input_schema")}
-    if not strict:
-        return _tighten(schema, strict=False), frozenset()
-    required = schema.get("required", ())
-    return _tighten(schema, strict=True), frozenset(properties_of(schema)) - {*required}
+        return {"type": "object", **object_of(descriptor, "input_schema")}
 
 
 def _tighten(schema: Any, *, strict: bool) -> Any:
+    """Return a schema without `additionalProperties: true`, which some models refuse.
+
+    A *strict* one also requires all members; null stands for the optional ones.
+    """
     if is_array(schema):
         return [_tighten(item, strict=strict) for item in schema]
     if not is_object(schema):
@@ -222,6 +221,30 @@ def _tighten(schema: Any, *, strict: bool) -> Any:
         }
         tight |= {"required": [*properties], "additionalProperties": False}
     return tight
+
+
+def _without_nulls(value: Any, original: Any) -> Any:
+    """Return arguments without the nulls by which a model omits optional members.
+
+    Args:
+        value: The arguments, or a value in them.
+        original: The schema of *value* before it was made strict.
+    """
+    if not is_object(original):
+        return value
+    if is_array(value):
+        return [_without_nulls(item, original.get("items")) for item in value]
+    if not is_object(value):
+        return value
+    choices = [*original.get("anyOf", ()), *original.get("oneOf", ())]
+    objects = [choice for choice in choices if is_object(choice) and choice.get("type") == "object"]
+    schema = objects[0] if len(objects) == 1 else original
+    members, required = properties_of(schema), schema.get("required", ())
+    return {
+        name: _without_nulls(item, members.get(name))
+        for name, item in value.items()
+        if item is not None or name in required or name not in members
+    }
 
 
 def _choose_ids(registry: Any, only: Callable[[str], bool] | Iterable[str] | None) -> list[str]:
