@@ -185,6 +185,8 @@ class Score(int):
         ({3}, [3]),
         (frozenset({"a"}), ["a"]),
         (OrderedDict(a=1), {"a": 1}),
+        (OrderedDict(a=b"\xff\xfe"), {"a": "//4="}),
+        ((b"\xff\xfe",), ["//4="]),
         (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05+00:00"),
         (date(2026, 1, 2), "2026-01-02"),
         (time(3, 4), "03:04:00"),

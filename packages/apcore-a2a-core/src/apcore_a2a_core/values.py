@@ -148,14 +148,14 @@ def _is_small(text: str | bytes, max_values: int) -> bool:
     return brackets <= MAX_NESTING and len(text) < min(LONG_TEXT, max_values)
 
 
-def is_large(value: object, limit: int = LARGE) -> bool:
+def is_large(value: Any, limit: int = LARGE) -> bool:
     """Return whether *value* has more than *limit* values, counting no further than that.
 
     >>> is_large({"a": [1, 2]}), is_large([0] * 1000)
     (False, True)
     """
     if (
-        isinstance(value, dict)
+        value.__class__ is dict
         and len(value) <= limit
         and CONTAINERS.isdisjoint(map(type, value.values()))
     ):
@@ -367,5 +367,9 @@ def _convert(obj: Any, path: list[str | int], max_depth: int) -> Any:
         return obj.isoformat()
     if isinstance(obj, bytes | bytearray):
         return b64encode(obj).decode()
+    if isinstance(obj, tuple | set | frozenset):  # pydantic would use the URL-safe base64
+        return _convert([*obj], path, max_depth)
+    if isinstance(obj, dict):
+        return _convert({**obj}, path, max_depth)
     jsonable = to_jsonable_python(obj, timedelta_mode="float", bytes_mode="base64")
     return _convert(jsonable, path, max_depth)
