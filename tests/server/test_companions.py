@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import httpx
 import pytest
 from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.fields import OptionError
+from starlette.responses import PlainTextResponse
 
-from .inloop import ActionModule, app_of, echo, registry_of
+from .inloop import ActionModule, app_of, echo, listening, registry_of
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +53,25 @@ class ClosableStore(InMemoryTaskStore):
     async def close(self) -> None:
         await super().close()
         self.is_open = False
+
+
+class Mailbox(FailingCompanion):
+    """A companion with an application."""
+
+    def routes(self) -> dict[str, Any]:
+        return {"/remote/mail": PlainTextResponse("received")}
+
+
+async def test_a_path_of_a_companion_is_no_tenant() -> None:
+    registry = registry_of({"work": ActionModule(echo)})
+    app = app_of(registry, companions=[Mailbox("")], tenants=["work=work"])
+    async with listening(app) as url, httpx.AsyncClient(base_url=url) as client:
+        response = await client.get("/remote/mail")
+        assert (response.status_code, response.text) == (200, "received")
+        assert (await client.get("/work/.well-known/agent-card.json")).status_code == 200
+    registry.register("remote", ActionModule(echo))
+    with pytest.raises(OptionError, match="'remote', which is a path of the agent"):
+        app_of(registry, companions=[Mailbox("")], tenants=["remote=remote"])
 
 
 @pytest.mark.parametrize("method", ["start", "aclose"])

@@ -1,6 +1,7 @@
 """The conversation that modules see, and modules that ask for more input."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from .inloop import (
     content_of,
     contents,
     echo,
+    registry_of,
     serving,
     wait_until,
 )
@@ -211,6 +213,32 @@ async def test_a_conversation_continues_after_a_restart_with_the_same_store() ->
     async with serving({"work": ActionModule(listener)}, task_store=store) as peer:
         await say(peer, "two", contextId="c")
     assert texts(listener.conversations[-1].history) == ["user: one"]
+
+
+class OtherExecutor:
+    """An executor without our steps, whose tasks are stored before it is called."""
+
+    def __init__(self, module: Any) -> None:
+        self.registry = registry_of({"work": ActionModule(echo)})
+        self.module = module
+
+    def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        return SimpleNamespace(valid=True, checks=[], errors=[])
+
+    async def call_async(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        return await self.module(inputs, context)
+
+    async def stream(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        yield await self.module(inputs, context)
+
+
+async def test_the_history_of_any_executor_has_only_earlier_messages() -> None:
+    listener = Listener()
+    async with serving(OtherExecutor(listener)) as peer:
+        await say(peer, "one", contextId="c")
+        await say(peer, "two", contextId="c")
+    histories = [texts(conversation.history) for conversation in listener.conversations]
+    assert histories == [[], ["user: one"]]
 
 
 async def test_a_conversation_expires() -> None:

@@ -335,7 +335,8 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
 
 def reserved_paths(settings: Settings) -> frozenset[str]:
     """Return the first segments of the agent's paths, which can't be names of tenants."""
-    return frozenset({*RESERVED, settings.explorer_path.strip("/").partition("/")[0]})
+    paths = (settings.explorer_path, *Companions(settings.companions).routes())
+    return frozenset({*RESERVED, *(path.strip("/").partition("/")[0] for path in paths)})
 
 
 def _tasks(settings: Settings, recorder: SkillRecorder | None) -> LiveTasks:

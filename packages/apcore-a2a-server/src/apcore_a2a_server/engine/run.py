@@ -114,9 +114,7 @@ class Run:
         self._metadata: Json = {}
         self._reply_texts: list[str] = []
         self._reply_size = 0
-        self._progress_count = 0
-        self._chunk_count = 0
-        self._artifact_size = 0
+        self._progress_count = self._chunk_count = self._artifact_size = 0
         self._refusal: Exception | None = None
         self.lease = lease
         self.resumed_from, self.restart = resumed_from, restart
@@ -455,9 +453,11 @@ class Run:
         call, message = self.call, self.call.message
         earlier_messages: Sequence[Message] = ()
         if call.has_history:
-            store, limit = self._setup.tasks.store, self._setup.tasks.max_history
-            owner, context_id = call.caller.owner, message.context_id
-            earlier_messages = await store.conversation(owner, context_id, limit)
+            tasks, owner = self._setup.tasks, call.caller.owner
+            messages = await tasks.store.conversation(owner, message.context_id, tasks.max_history)
+            # the message of a new task may be stored already; an answer belongs to the history
+            new_task = "" if self.resumed_from or call.resumption else message.task_id
+            earlier_messages = [m for m in messages if m.task_id != new_task]
         conversation = Conversation(
             message.task_id,
             message.context_id,

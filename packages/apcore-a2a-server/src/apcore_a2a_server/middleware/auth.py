@@ -268,16 +268,12 @@ async def identify(
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """Return the request's headers, with repeated ones joined.
-
-    ASGI requires servers to send the names in lower case.
-    """
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    if len(headers) == len(scope["headers"]):  # few requests repeat a header
-        return headers
-    return joined_headers(
-        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    )
+    """Return the request's headers with names in lower case and repeated headers joined."""
+    pairs = [
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, value in scope["headers"]
+    ]
+    return joined_headers(pairs)
 
 
 def joined_headers(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -8,7 +8,7 @@ server, these steps change nothing. Executors that the server makes from a regis
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -390,40 +390,38 @@ class DirectEngine(PipelineEngine):
         self._plans: dict[str, tuple[list[Step], Plan]] = {}
         """The steps of each strategy that has a plan, and the plan."""
 
-    def run(
+    async def run(
         self,
         strategy: ExecutionStrategy,
         ctx: PipelineContext,
         *,
         run_until: Any = None,
-    ) -> Coroutine[Any, Any, tuple[Any, PipelineTrace]]:
+    ) -> tuple[Any, PipelineTrace]:
         """Run the steps; return the output, and a trace that is empty if nothing shows it."""
         # only `call_async_with_trace` sets `ctx.strategy`
         is_shown = strategy.step_middlewares or ctx.strategy or run_until or ctx.run_until
         plan = None if is_shown or ctx.dry_run else self._plan_of(strategy)
         if plan is None:
-            return super().run(strategy, ctx, run_until=run_until)
-        return self._run(plan, strategy, ctx)
-
-    async def _run(
-        self, plan: Plan, strategy: ExecutionStrategy, ctx: PipelineContext
-    ) -> tuple[Any, PipelineTrace]:
-        for step, calls_middlewares in plan:
-            if calls_middlewares and self._is_idle(step, ctx):
-                continue
-            try:
-                result = await step.execute(ctx)
-            except Exception as error:  # any error of a step: apcore's engine handles it below
-                outcome = _Outcome(step, error=error)
-            else:
-                if result.action == "continue":
+            return await super().run(strategy, ctx, run_until=run_until)
+        while plan:
+            rest: Plan | None = None
+            for step, calls_middlewares in plan:
+                if calls_middlewares and self._is_idle(step, ctx):
                     continue
-                if target := _target(plan, step, result):
-                    return await self._run(target, strategy, ctx)
-                outcome = _Outcome(step, result=result)
-            steps = [outcome, *strategy.steps[strategy.steps.index(step) + 1 :]]
-            remaining = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
-            return await super().run(remaining, ctx)
+                try:
+                    result = await step.execute(ctx)
+                except Exception as error:  # any error of a step: apcore's engine handles it below
+                    outcome = _Outcome(step, error=error)
+                else:
+                    if result.action == "continue":
+                        continue
+                    if rest := _target(plan, step, result):
+                        break
+                    outcome = _Outcome(step, result=result)
+                steps = [outcome, *strategy.steps[strategy.steps.index(step) + 1 :]]
+                remaining = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
+                return await super().run(remaining, ctx)
+            plan = rest
         return ctx.output, PipelineTrace(ctx.module_id, strategy.name)
 
     def _plan_of(self, strategy: ExecutionStrategy) -> Plan | None:

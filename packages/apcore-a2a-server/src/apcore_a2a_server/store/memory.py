@@ -441,11 +441,10 @@ class InMemoryTaskStore(InProcessStore):
         if len(self._tasks) < self._max_capacity:
             return
         index = self._owners.get(owner)
-        oldest = None if index is None else index.oldest_ended
-        oldest_id = next(iter(self._by_end), None) if oldest is None else oldest.id
-        if oldest_id is None:
+        own_task = None if index is None else index.oldest_ended
+        if own_task is None and not self._by_end:
             raise StoreFullError
-        self._evict(oldest_id)
+        self._evict(own_task.id if own_task else next(iter(self._by_end)))
 
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str]) -> str | None:
         """Return the oldest ended task that is not in *kept_ids*, preferably of the first owner."""
