@@ -286,17 +286,16 @@ def _is_large(payload: Payload) -> bool:
     """Return whether a task or an artifact has many parts, or long texts."""
     if isinstance(payload, TaskStatusUpdateEvent):
         return False
-    if isinstance(payload, Task):
-        parts = [part for artifact in payload.artifacts for part in artifact.parts]
-        for message in payload.history:
-            parts += message.parts
-    else:
-        parts = payload.artifact.parts
-    if len(parts) > MANY_PARTS:
-        return True
-    size = 0
-    for part in parts:
-        size += content_size(part, LONG_TEXT)
+    owners = (
+        (*payload.artifacts, *payload.history) if isinstance(payload, Task) else (payload.artifact,)
+    )
+    count = size = 0
+    for owner in owners:
+        count += len(owner.parts)
+        if count > MANY_PARTS:
+            return True
+        for part in owner.parts:
+            size += content_size(part, LONG_TEXT)
     return size >= LONG_TEXT
 
 

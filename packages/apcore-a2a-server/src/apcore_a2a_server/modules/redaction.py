@@ -7,7 +7,7 @@ there are patterns for values, and for values that are not JSON.
 """
 
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from apcore.utils.redaction import redact_sensitive
@@ -27,7 +27,6 @@ class SchemaStandIn:
 
     is_slow = False
     """Whether validation must not run on the event loop."""
-    _has_marks: bool | None = None
 
     def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Return the JSON Schema."""
@@ -38,12 +37,10 @@ class SchemaStandIn:
         """The method with which apcore gets the JSON Schema; None while we redact instead."""
         return None if skips_redaction.get() else self.json_schema
 
-    @property
+    @cached_property
     def has_marks(self) -> bool:
         """Whether any part of the JSON Schema is marked as sensitive."""
-        if self._has_marks is None:
-            self._has_marks = _has_marks(self.json_schema())
-        return self._has_marks
+        return _has_marks(self.json_schema())
 
 
 class Redaction:
