@@ -10,6 +10,7 @@ import pytest
 from apcore import Registry
 from apcore_a2a_bridges import bridge, build_agent_card, to_a2a
 from apcore_a2a_server import create_app
+from apcore_a2a_server.modules.bridges import MAX_FILE
 from apcore_a2a_server.modules.importing import TargetError
 
 from tests.facade.processes import COMMAND, agent_client, process
@@ -138,6 +139,7 @@ async def test_a_target_may_describe_agents_or_name_their_skills(
         ("bindings: []", "neither has bindings"),
         ("- 1", "neither has bindings"),
         ("a: [", "not valid YAML"),
+        (f"#{'x' * MAX_FILE}", f"agents.yaml is larger than {MAX_FILE} bytes"),
         ("a: !!python/object:os.system {}", "not valid YAML"),
     ],
 )

@@ -75,6 +75,9 @@ Supervisor(1, serve, **callbacks, shutdown_timeout=30).run()
 """
 
 
+UNNAMED_SIGNAL = HALF_A_REPORT.replace("signal.SIGKILL", "signal.SIGRTMIN + 1")
+
+
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the script of a parent."""
     path = folder / "supervised.py"
@@ -102,3 +105,9 @@ def test_a_worker_killed_while_it_reports_readiness_counts_as_not_ready(
     result = run(HALF_A_REPORT, tmp_path)
     assert result.returncode == 1
     assert "WorkerError: A worker was ended by SIGKILL before it served" in result.stderr
+
+
+def test_a_worker_may_end_by_a_signal_without_a_name(tmp_path: Path) -> None:
+    result = run(UNNAMED_SIGNAL, tmp_path)
+    assert result.returncode == 1
+    assert "WorkerError: A worker was ended by signal 35 before it served" in result.stderr

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
+from apcore_a2a_server.modules.processes import signal_name
+
 logger = logging.getLogger("apcore_a2a_server")
 
 REPEATED_SIGNAL_WINDOW = 0.1
@@ -359,7 +361,7 @@ class Supervisor:
             return
         description = f"exited with code {exit_code}"
         if exit_code < 0:
-            description = f"was ended by {signal.Signals(-exit_code).name}"
+            description = f"was ended by {signal_name(-exit_code)}"
         if not self._has_started and not process.serves:
             self._fail(WorkerError(f"A worker {description} before it served"))
             return

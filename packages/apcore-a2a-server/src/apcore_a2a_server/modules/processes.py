@@ -42,11 +42,12 @@ class ModuleProcessError(ModuleError):
     def __init__(self, exit_code: int) -> None:
         description = f"exited with {exit_code}"
         if exit_code < 0:
-            description = f"was ended by {_signal_name(-exit_code)}"
+            description = f"was ended by {signal_name(-exit_code)}"
         super().__init__("MODULE_PROCESS_ENDED", f"The module's process {description}")
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have no name
