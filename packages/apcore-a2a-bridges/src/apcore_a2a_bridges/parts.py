@@ -14,20 +14,20 @@ from .turn import Turn, file_in
 
 Json = dict[str, Any]
 Chunk: TypeAlias = str | Json | File | Usage | Progress
-"""A part of an agent's answer: text, data, a file, usage or progress."""
+"""A piece of an agent's answer: text, data, a file, usage or progress."""
 
 FILES = "files"
 """The member of an output with its files."""
 TEXT = "text"
-"""The member of an output, and of the inputs by default, that is text."""
+"""The member of an output with its text, and the default input for the text of the user."""
 BINARY = "application/octet-stream"
-"""The media type of files that have none."""
+"""The media type assumed for files without one."""
 DENIED = "The user has denied this call."
-"""The text that a model gets instead of the result of a tool, if the user did not approve it."""
+"""The text that a model gets instead of the result of a tool call that the user has denied."""
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
-    """Convert a part of a message: text, a `File`, or the value of data.
+    """Convert a part of a message to text, a `File`, or the value of its data.
 
     >>> part_in({"data": {"n": 1}}, turn=None)
     {'n': 1}
@@ -38,9 +38,10 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Turn a value that an agent yields into a chunk; chunks are returned unchanged.
+    """Turn a value that an agent yields into a chunk; chunks and None are returned unchanged.
 
-    Models and dataclasses become data, bytes become files, and other values ``{"result": …}``.
+    Models, dataclasses and mappings become data, bytes become files, and other values become
+    ``{"result": …}``.
 
     >>> part_out(3, turn=None)
     {'result': 3}
@@ -50,7 +51,7 @@ def part_out(event: Any, turn: Turn) -> Any:
     if isinstance(event, bytes | bytearray):
         return File(event)
     if isinstance(event, BaseModel):
-        return event.model_dump()  # apcore validates Python values, such as dates
+        return event.model_dump()  # not as JSON: apcore validates Python values, such as dates
     if is_dataclass(event) and not isinstance(event, type):
         return asdict(event)
     if is_mapping(event):
@@ -93,7 +94,7 @@ def as_output(chunk: str | Json | File) -> Json:
 
 
 class Output:
-    """The sum of the chunks of a turn: joined texts, all files, the last value of other members.
+    """The sum of a turn's chunks: joined texts, all files, the last value of each other member.
 
     >>> output = Output()
     >>> for chunk in ("Good", "bye", {"n": 1}):
@@ -108,7 +109,7 @@ class Output:
         self._data: Json = {}
 
     def add(self, chunk: Json) -> None:
-        """Add a chunk."""
+        """Add a chunk that `as_output` has converted."""
         for name, value in chunk.items():
             if name == TEXT and isinstance(value, str):
                 self._texts.append(value)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 READ_SIZE = 64 * 1024
-"""Maximum number of bytes of the output that are read at once."""
+"""Maximum number of bytes that are read at once."""
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
@@ -28,7 +28,7 @@ class Program:
 
     Args:
         process: The process, the leader of the group.
-        grace: Seconds that it has to end after SIGTERM.
+        grace: Seconds between SIGTERM and SIGKILL.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, grace: float) -> None:
@@ -65,7 +65,7 @@ class Program:
         return self._errors.decode(errors="replace").strip()
 
     def write(self, text: str) -> None:
-        """Write the input and close it, while the output is read."""
+        """Start a task that writes the input and closes it."""
         self._helpers.append(asyncio.create_task(self._write(text)))
 
     async def read(self) -> bytes:
@@ -77,7 +77,7 @@ class Program:
         return await self._read_output(asyncio.StreamReader.readline)
 
     async def exit_code(self) -> int:
-        """Return the exit code; wait up to `IDLE` seconds for the rest of the error output."""
+        """Wait for the program, then up to `IDLE` seconds for its error output; return the code."""
         code = await self._process.wait()
         await asyncio.wait(self._helpers, timeout=IDLE)
         return code
@@ -113,7 +113,7 @@ class Program:
             os.killpg(self._process.pid, number)
 
     async def _read_output(self, read: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> bytes:
-        """Read, unless the program has ended and another process keeps its pipe open."""
+        """Read; stop waiting if the program has ended but another process keeps the pipe open."""
         output = self._process.stdout
         if output is None:
             return b""

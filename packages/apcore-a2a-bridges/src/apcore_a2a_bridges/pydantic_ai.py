@@ -150,7 +150,7 @@ def past_messages(turn: Turn) -> list[Any]:
 
 @dataclass(slots=True)
 class _PausedRun:
-    """A run that waits for the user: the state of the pause, as JSON.
+    """A run that waits for the user; its fields are the JSON state of the pause.
 
     Attributes:
         messages: The messages of the run, as JSON of pydantic-ai.

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 ABOUT = ("name", "description", "version")
-"""Options that describe both an agent and its skill, if it has only one."""
+"""Options that describe an agent and, if it has a single skill, that skill too."""
 
 
 def to_a2a(agents: Any, **options: Any) -> Starlette:
-    """Return the ASGI application that serves an agent, or several as the skills of one.
+    """Return the ASGI application that serves an agent, or several as the skills of one agent.
 
     Args:
         agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
@@ -45,12 +45,12 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
     with _explain_missing_server("to_a2a"):
         from apcore_a2a_server import create_app
         from apcore_a2a_server.app.options import Settings
-    modules, server_options = _divide_options(agents, options, Settings)
+    modules, server_options = _modules_and_options(agents, options, Settings)
     return create_app(modules, **server_options)
 
 
 def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
-    """Serve an agent, or several as the skills of one, until SIGINT or SIGTERM.
+    """Serve an agent, or several as the skills of one agent, until SIGINT or SIGTERM.
 
     Args:
         agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
@@ -77,14 +77,14 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
     with _explain_missing_server("serve_agent"):
         from apcore_a2a_server import serve
         from apcore_a2a_server.app.options import ServeSettings
-    modules, server_options = _divide_options(agents, options, ServeSettings)
+    modules, server_options = _modules_and_options(agents, options, ServeSettings)
     serve(modules, host=host, port=port, **server_options)
 
 
 def build_agent_card(
     agents: Any, *, url: str = "http://127.0.0.1:8000", **options: Any
 ) -> AgentCard:
-    """Return the Agent Card of an agent, or of several as the skills of one, as a type of the SDK.
+    """Return the SDK's `AgentCard` of an agent, or of several as the skills of one agent.
 
     Args:
         agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
@@ -123,16 +123,19 @@ def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict
 
 
 def module_of(value: Any) -> Any:
-    """Return the apcore module of an agent, or of its config; None if no bridge fits.
+    """Return the apcore module of an agent, or of its config; None if no bridge fits the agent.
 
     The server finds this function by its entry point, to serve agents beside modules.
+
+    Raises:
+        AgentConfigError: The config describes no agent.
     """
     if is_mapping(value):
         return load_bridge(value)
     return None if isinstance(value, type) else find(value)
 
 
-def _divide_options(
+def _modules_and_options(
     agents: Any, options: dict[str, Any], settings: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the modules of agents by their ids, and the options for the server."""

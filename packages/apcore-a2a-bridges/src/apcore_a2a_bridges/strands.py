@@ -68,7 +68,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of Strands to chunks: text, the tools that the agent uses, files and tokens.
+    """Convert an event of Strands to chunks: text, data, the tools in use, files and tokens.
 
     >>> part_out({"data": "Hello"}, turn=None)
     'Hello'
@@ -115,7 +115,7 @@ class StrandsAgent(Agent):
             "description": self._agent.description or "",
         }
         super().__init__(**{**defaults, **options})
-        self._template = self._agent.take_snapshot(preset="session")
+        self._initial_snapshot = self._agent.take_snapshot(preset="session")
         self._lock = asyncio.Lock()
         self._sessions: OrderedDict[str, Any] = OrderedDict()
 
@@ -140,7 +140,7 @@ class StrandsAgent(Agent):
 
     @asynccontextmanager
     async def _agent_for(self, turn: Turn) -> AsyncGenerator[Any]:
-        """Yield an agent with the conversation of a turn; a shared one serves a turn at a time."""
+        """Yield an agent with a turn's conversation; a shared agent serves one turn at a time."""
         if self._make is not None:
             agent = self._make()
             self._load(agent, turn)
@@ -151,7 +151,7 @@ class StrandsAgent(Agent):
             try:
                 yield self._agent
             finally:
-                self._agent.load_snapshot(self._template)
+                self._agent.load_snapshot(self._initial_snapshot)
 
     def _load(self, agent: Any, turn: Turn) -> None:
         """Load a turn's conversation: from a paused task, from memory, or from its texts."""
@@ -162,7 +162,7 @@ class StrandsAgent(Agent):
             agent.callback_handler = null_callback_handler  # the default prints every answer
         if turn.state is not None:
             saved_snapshot = decode_bytes_values(turn.state["snapshot"])
-            agent.load_snapshot(type(self._template)(**saved_snapshot))
+            agent.load_snapshot(type(self._initial_snapshot)(**saved_snapshot))
             return
         snapshot = self._sessions.get(turn.session_id)
         is_waiting = snapshot is not None and snapshot.data.get("interrupt_state", {}).get(
@@ -172,7 +172,7 @@ class StrandsAgent(Agent):
             agent.load_snapshot(snapshot)
             return
         # a snapshot that waits belongs to another task, whose question this turn doesn't answer
-        agent.load_snapshot(self._template)
+        agent.load_snapshot(self._initial_snapshot)
         roles = {"user": "user", "agent": "assistant"}
         agent.messages.extend(
             {"role": roles[message.role], "content": [{"text": message.text}]}
@@ -202,6 +202,6 @@ class StrandsAgent(Agent):
 def _response_to(interrupt_id: str, turn: Turn) -> Json:
     """Convert the user's answer to the response to an interrupt."""
     answer = turn.answer
-    if is_object(answer) and interrupt_id in answer:  # there are several interrupts
+    if is_object(answer) and interrupt_id in answer:  # one answer for each interrupt
         answer = answer[interrupt_id]
     return {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}

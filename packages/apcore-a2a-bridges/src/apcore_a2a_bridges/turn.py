@@ -1,4 +1,4 @@
-"""One turn of an agent: its inputs, its conversation, and the ways to answer."""
+"""One turn of an agent: its inputs, its conversation, and its questions to the user."""
 
 from __future__ import annotations
 
