@@ -822,5 +822,5 @@ async def test_a_running_task_of_a_replaced_module_ends_with_the_old_code(
 
 
 def test_only_a_folder_can_be_watched() -> None:
-    with pytest.raises(ValueError, match="watch needs a folder of modules, and nothing else"):
+    with pytest.raises(ValueError, match="watch needs a folder of modules as the only source"):
         app_of(registry_of({"work": always({})}), watch=True)

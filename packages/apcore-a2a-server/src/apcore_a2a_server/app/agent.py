@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 ASK = "ask"
 """Value of the option `default_skill` that lets clients choose a skill."""
 MIN_WEBHOOK_DRAIN = 2.0
-"""Minimum time in seconds to deliver the last notifications at shutdown."""
+"""Minimum seconds for the last notifications at shutdown, or the timeout if that is shorter."""
 
 
 class Agent:

@@ -58,7 +58,7 @@ def create_app(source: Any, settings: Settings) -> Starlette:
 
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
-        TypeError: *source* or an option lacks required methods, or there is no such option.
+        TypeError: *source* or an option lacks required methods, or a keyword is not an option.
         ImportError: An option, such as `explorer`, needs a part that is not installed.
 
     Example:
@@ -94,7 +94,7 @@ async def async_serve(source: Any, settings: Settings) -> Starlette:
 
 
 def _warn_of_any_host(settings: Settings) -> None:
-    """Warn that web pages may call the agent; `serve` derives allowed hosts from its address."""
+    """Warn that web pages may call the agent; `serve` has its own checks."""
     if settings.auth is None and not settings.allowed_hosts:
         message = (
             "Neither auth= nor allowed_hosts= is set: any web page can call this agent through a "
@@ -120,7 +120,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     )
     folder = folder_of(source)
     if settings.watch and folder is None:
-        raise OptionError("watch", "needs a folder of modules, and nothing else")
+        raise OptionError("watch", "needs a folder of modules as the only source")
     agent = Agent(executor, settings, figures)
 
     @contextlib.asynccontextmanager
@@ -242,7 +242,7 @@ def _companion_routes(agent: Agent, agent_routes: Sequence[Route]) -> list[Route
 
 
 def _key_routes(agent: Agent) -> list[Route]:
-    """Return the route of the page with public keys, if the agent signs cards or mints tokens."""
+    """Return the route of the page with public keys, if the agent or a companion has any."""
     signer, companions = agent.cards.signer, agent.companions
     if signer is None and not companions.public_keys():
         return []

@@ -36,8 +36,8 @@ PUBLIC_CACHING = (b"cache-control", b"max-age=300")
 JSON = (b"content-type", b"application/json")
 PRIVATE_CACHING = (b"cache-control", b"private, max-age=300")
 MAX_CARDS = 64
-"""Maximum number of cached cards: if no URL is set, each host has its own, and clients can invent
-hosts."""
+"""Maximum number of cached cards: if no URL is set, each host has cards of its own, and clients can
+invent hosts."""
 
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -80,7 +80,7 @@ class Key(NamedTuple):
 
 
 class CardPages:
-    """The cards of the current registry, each built once for all callers with the same skills.
+    """Agent Cards and their responses; callers with the same skills share a cached card.
 
     Args:
         skills: The skills.
@@ -107,7 +107,7 @@ class CardPages:
         """The cached cards; the latest used comes last."""
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
-        self._public_keys: dict[Target, Key] = {}
+        self._recent_keys: dict[Target, Key] = {}
         """Keys of public cards that were sent since the access rules were last checked."""
         key = Key(skills.generation, self._address(), frozenset(skills.list()))
         self._keep(key, self._build(key))
@@ -134,9 +134,9 @@ class CardPages:
             card = await self._card(url, visible, tenant)
             # the card may be out of date if the rules were checked again meanwhile
             if tenant is None and visible is self._public[2]:
-                if len(self._public_keys) >= MAX_CARDS:
-                    self._public_keys.clear()
-                self._public_keys[self._target(scope)] = Key(self._skills.generation, url, visible)
+                if len(self._recent_keys) >= MAX_CARDS:
+                    self._recent_keys.clear()
+                self._recent_keys[self._target(scope)] = Key(self._skills.generation, url, visible)
         status, body, headers = 200, card.body, [JSON, card.length, caching, card.etag]
         if _has_tag(scope, card.etag[1]):
             status, body, headers = 304, b"", headers[2:]
@@ -149,7 +149,7 @@ class CardPages:
         is_recent = generation == self._skills.generation and time.monotonic() < expires
         if not is_recent or FOUND_TENANT in scope:
             return None
-        key = self._public_keys.get(self._target(scope))
+        key = self._recent_keys.get(self._target(scope))
         card = self._cards.get(key) if key is not None else None
         if key is not None and card is not None:
             self._keep(key, card)
@@ -193,7 +193,7 @@ class CardPages:
                     if self._is_public(skill_id, verdict)
                 )
                 self._public = generation, time.monotonic() + PUBLIC_SKILLS_TTL, skill_ids
-                self._public_keys.clear()
+                self._recent_keys.clear()
             return skill_ids
 
     def _is_public(self, skill_id: str, verdict: Verdict) -> bool:

@@ -37,7 +37,7 @@ COMMON_GAUGES = (
     "webhooks_pending_age_seconds",
     "uptime_seconds",
 )
-"""Gauges of something that all workers share, such as the store: the highest value is shown."""
+"""Gauges that are not added up, such as those of a shared store: the highest value is shown."""
 STORE_PROBLEM = "store_problem"
 """The result of a worker's last check of the store."""
 ALIVE_AT = "alive_at"

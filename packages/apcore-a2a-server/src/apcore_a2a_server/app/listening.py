@@ -65,7 +65,7 @@ def _bind_unix(path: Path) -> socket.socket:
     """Return a socket that listens on *path*; replace the socket of a process that has ended.
 
     Raises:
-        OSError: A process listens there, or there is another file.
+        OSError: A process listens there, or *path* exists but is not a socket.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -126,7 +126,7 @@ class Erasure:
 
 
 class SkillsPage:
-    """`GET /apcore/skills`: each skill's last hour, summed over the workers of this replica.
+    """`GET /apcore/skills`: each skill's last hour, summed over all workers of this server.
 
     Args:
         figures: The figures of all workers.
@@ -165,7 +165,7 @@ class NowPage:
         self._agent = agent
 
     async def show(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the figures; many cover only this replica, even with a shared store."""
+        """Return the figures; even with a shared store, many cover only this server's workers."""
         agent, figures = self._agent, self._agent.figures
         status, _ = await agent.health.status()
         agent.publish()

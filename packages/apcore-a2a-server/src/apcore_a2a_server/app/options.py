@@ -138,7 +138,7 @@ class Settings:
     )
     card_key: Any = option(
         None,
-        "Private key (PEM, P-256) that signs the Agent Card; several keys all sign it.",
+        "Private key (PEM, P-256) that signs the Agent Card; with several keys, each signs it.",
         kind=FILES,
         otherwise="not signed",
         is_secret=True,
@@ -153,7 +153,7 @@ class Settings:
     )
     tenants: Any = option(
         None,
-        "Skill to serve as an agent at /NAME, or the word skills to serve each.",
+        "Skill to serve as an agent at /NAME; the value skills serves every skill.",
         name="tenant",
         kind=PAIRS,
     )
@@ -190,7 +190,7 @@ class Settings:
     )
     approvers: Any = option(
         None,
-        "Role whose holders decide requests for approval of others.",
+        "Role whose holders decide other callers' requests for approval.",
         kind=TEXT,
         metavar="ROLE",
         otherwise="the requester decides",
@@ -209,7 +209,7 @@ class Settings:
         None, "Calls per skill by all clients together.", otherwise="no limit"
     )
     auth_rate_limit: str | None = option(
-        AUTH_RATE_LIMIT, "Requests per client address that authentication refuses."
+        AUTH_RATE_LIMIT, "Requests that authentication refuses, per client address."
     )
     rate_limit_storage: str = option("memory://", "Storage of rate limit counters.", is_secret=True)
     client_key: "ClientKey | None" = option(
@@ -302,8 +302,7 @@ class Settings:
     def shows_figures(self) -> bool:
         """Whether any callers may see figures below `/apcore/`.
 
-        With auth these are operators, if there are any; without, all callers if the explorer or
-        the metrics are on.
+        With auth, only operators may. Without, all callers may if the explorer or the metrics are on.
         """
         if self.auth is not None:
             return self.operators is not None
@@ -346,7 +345,7 @@ class ServeSettings(Settings):
     error_texts: bool | None = option(
         None,
         "Log the messages of modules' exceptions, which may contain data of clients.",
-        otherwise="on loopback without auth, and with --dev",
+        otherwise="on loopback without auth, or with --dev",
     )
 
     def __post_init__(self) -> None:

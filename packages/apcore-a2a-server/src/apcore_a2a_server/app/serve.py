@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
         self._signalled_at = now
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the store, start listening, and log the addresses.
+        """Open the store, start listening, and announce the start.
 
         Raises:
             OSError: The server cannot listen on the port for gRPC, or the store can't be used.
