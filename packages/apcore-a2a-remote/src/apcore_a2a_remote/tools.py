@@ -120,11 +120,11 @@ def tools(
         source: An apcore Executor, whose access rules and approval apply to the calls; or a
             Registry.
         style: The API that the definitions are for.
-        only: The ids of the modules, or a function that selects them; by default all. The function
-            and the default cover skills of remote agents even if they are not exposed, but no
-            modules of `system.*`.
-        strict: Whether the schemas allow no other arguments and require all, as OpenAI's strict
-            mode demands; the model passes null to omit an optional one.
+        only: The ids of the modules, or a function that selects them; by default all. Unless ids
+            are given, skills of remote agents that are not exposed are included, and modules of
+            `system.*` are left out.
+        strict: Whether the schemas require all arguments and allow no undeclared ones, as OpenAI's
+            strict mode demands; the model passes null to omit an optional argument.
 
     Raises:
         ValueError: There is no such style.
