@@ -16,14 +16,14 @@ from .values import MAX_SAFE, is_object
 INPUT_REQUIRED = "INPUT_REQUIRED"
 """The code of an error that asks for more input."""
 USAGE = "usage"
-"""The member of a task's metadata with the tokens that it has used."""
+"""The member of a task's metadata with its token counts; see `Usage`."""
 
 
 class InputRequiredError(Exception):
     """A module needs more input: its task pauses until the next message.
 
-    A module need not import it: any `apcore.ModuleError` with the code ``INPUT_REQUIRED`` and
-    these details does the same. The arguments of this class are those of `Services.ask`.
+    A module need not import this class: any `apcore.ModuleError` with the same code and details
+    pauses the task too. The arguments are those of `Services.ask`.
 
     Attributes:
         code: Always ``INPUT_REQUIRED``.
@@ -61,7 +61,7 @@ class InputRequiredError(Exception):
 class ApprovalRequired(InputRequiredError):
     """A module needs a yes or a no: its task pauses until the client has given one.
 
-    Its details have ``"approval": True`` too; otherwise it is like its base class.
+    Its arguments are those of `Services.approve`; its details also have ``"approval": True``.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Progress:
 class Usage:
     """Tokens that a module has used; the metadata of its task has them as `usage`.
 
-    A streaming module yields it between its chunks, as often as it likes. Any module may put it
-    into `services.metadata`. The tokens of all reports and all runs of a task are added up.
+    A streaming module yields any number of these between its chunks; any module may put one into
+    `services.metadata`. The tokens of all yielded values and of all runs of a task are added up.
 
     Attributes:
         input_tokens: The number of tokens that a model has read.
@@ -136,9 +136,10 @@ REPORTS = (Progress, Usage)
 
 
 def add_usage(earlier: object, reported: object) -> object:
-    """Return *reported* usage with the tokens of *earlier* usage added.
+    """Return *reported* usage as JSON, with the tokens of *earlier* usage added.
 
-    Each is a `Usage`, or whatever a module has put into the metadata instead.
+    Each of the two is a `Usage`, its JSON, or anything else that a module has put into the
+    metadata.
 
     >>> add_usage({"inputTokens": 5}, Usage(input_tokens=900, output_tokens=40))
     {'inputTokens': 905, 'outputTokens': 40}
@@ -158,7 +159,7 @@ def add_usage(earlier: object, reported: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in a module's output: the value of a member, or an item of a member that is a list.
+    """A file in a module's output: the value of a member, or an item of a member that lists files.
 
     Attributes:
         data: Its bytes; None if it has a `url`.
@@ -212,9 +213,8 @@ class Services(Protocol):
     def principal(self) -> str:
         """A unique id of the authenticated caller; empty if anonymous.
 
-        Unlike `context.identity.id`, it differs between callers with the same id who were
-        identified by different authenticators. Use it as the key of data that a module keeps for
-        a caller.
+        Unlike `context.identity.id`, it differs between callers who have the same id from different
+        issuers or authenticators. Use it as the key of data that a module keeps for a caller.
         """
         ...
 
@@ -271,16 +271,16 @@ class Services(Protocol):
 
         That call gets the inputs of this one, updated with those of the answer. An answer in text
         becomes the input *field*, converted by its schema. Without a field, the text becomes the
-        one scalar input of *schema*; without both, it becomes the one required input that is
-        missing, or `answer`. If the text does not fit, the question is asked again.
+        one scalar input of *schema*; with neither, it becomes the one required input that is
+        missing, or the input `answer`. If the text does not fit, the question is asked again.
 
         Args:
             question: The question for the client.
             data: JSON that accompanies the question.
             field: The input that the answer becomes.
             choices: The values that the answer may have, such as texts or numbers.
-            schema: JSON Schema or pydantic model of the input *field*; without a field, of an
-                object of inputs or of `answer`.
+            schema: JSON Schema or pydantic model of the input *field*. Without a field, it is for
+                an object of inputs, or else for the input `answer`.
             state: JSON for the next run, as `services.state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
                 that understand them; for example a file, or data with metadata.

@@ -1,9 +1,9 @@
 """The types of A2A 1.0 as plain data: the server's own form of tasks, messages and requests.
 
 Their attributes have the names of the protocol's `.proto` file, as in the official SDK, and their
-JSON is that of A2A 1.0. Values in `data` and `metadata` are JSON as it was received, so that
-integers are exact at any size. Objects are shared, not copied: to change a task, make new lists,
-and never change a message, a part or a status, since other objects may refer to it.
+JSON is that of A2A 1.0. Values in `data` and `metadata` are JSON, in which integers are exact at
+any size. Objects are shared, not copied: to change a task, make new lists, and never change a
+message, a part or a status, since other objects may refer to it.
 """
 
 from enum import StrEnum

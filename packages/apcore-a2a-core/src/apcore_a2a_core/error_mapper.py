@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 class ErrorTemplate(NamedTuple):
     """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
 
-    The reason of an error of apcore is its code.
+    The reason of an error of apcore is the `code` of the error, such as `ACL_DENIED`.
     """
 
     code: int
     message: str
     reason: str
-    shown_type: str = ""  # shown in place of its own type, to follow the protocol or hide a skill
+    shown_type: str = ""  # replaces the error's type, to follow the protocol or hide a skill
 
 
 NOT_FOUND, SAFETY_LIMIT = "Skill not found: {}", "Safety limit exceeded"
@@ -70,7 +70,7 @@ PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
 REVEALING = re.compile(
     r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed"
 )
-"""Start of a validation message that contains the rejected value or a module's own text."""
+"""Pattern for validation messages that contain the rejected value or a module's own text."""
 
 
 def error_details(error: Mapping[str, Any]) -> list[Json]:
@@ -97,7 +97,7 @@ def error_details(error: Mapping[str, Any]) -> list[Json]:
 
 
 class ErrorMapper:
-    """A mapper from exceptions to JSON-RPC error objects, by the names of apcore's errors.
+    """A mapper from exceptions to JSON-RPC error objects, by the names of their classes.
 
     >>> from apcore_a2a_core import PartError
     >>> ErrorMapper().to_jsonrpc_error(PartError("Invalid JSON in TextPart"))["code"]
@@ -168,7 +168,7 @@ class ErrorMapper:
 
 
 def protocol_error(error: A2AError) -> Json:
-    """Return the error object for an error of the SDK or of a subclass of its errors."""
+    """Return the error object for an `A2AError`; a class without a code has that of its base."""
     codes: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
     inherited = next((codes[cls] for cls in type(error).__mro__ if cls in codes), -32603)
     data: Json = {"type": type(error).__name__, **(getattr(error, "data", None) or {})}

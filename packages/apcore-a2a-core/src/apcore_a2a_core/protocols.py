@@ -37,8 +37,8 @@ class Authenticator(Protocol):
 
     It may also have a `namespace`: callers of authenticators with different namespaces are
     different principals, even if their ids are equal. An authenticator that asks several others
-    has a method `namespaced_identity(headers)` instead, which returns the namespace with the
-    identity.
+    has an asynchronous method `namespaced_identity(headers)` instead, which returns the namespace
+    and the identity, or None.
 
     >>> class RefusesEveryone:
     ...     def authenticate(self, headers): return None
@@ -135,9 +135,9 @@ class Companion(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return numbers for the metrics by name, which are added up over all companions.
+        """Return numbers for the metrics, by name; those of all companions are added up.
 
-        The names must always be the same.
+        Each call must return the same names.
         """
         ...
 
@@ -200,7 +200,7 @@ class Executor(Protocol):
     def validate(
         self, module_id: str, inputs: Any = None, context: Any = None
     ) -> Validation | None:
-        """Check a call without making it; return None if nothing would refuse the call."""
+        """Check a call without making it; None means that nothing would refuse the call."""
         ...
 
 

@@ -31,7 +31,8 @@ class TaskRecord(Struct):
 
     Attributes:
         task: The task as clients see it.
-        owner: The principal that it belongs to, with the tenant if there is one; empty for none.
+        owner: The principal that it belongs to, with the tenant if there is one. Empty if there is
+            neither.
         skill: The id of the skill that it runs.
         version: The number of its latest event.
         resume: The packed call or pause from which the task can continue.
@@ -140,7 +141,7 @@ def is_large_message(message: Message) -> bool:
 
 
 def _is_long(message: Message) -> bool:
-    """Return whether the content of a part has at least LARGE_MESSAGE characters."""
+    """Return whether the content of any part has at least LARGE_MESSAGE characters."""
     return any(content_size(part, LARGE_MESSAGE) >= LARGE_MESSAGE for part in message.parts)
 
 

@@ -60,18 +60,18 @@ CONVERTED_MEMBERS: dict[str, tuple[str, ...]] = {
 """Members of two or more words that `_UPGRADES` converts, by type: snake case is accepted too."""
 
 TASK_ID: dict[str, dict[Version, str]] = {"task_id": {"1.0": "taskId", "0.3": "id"}}
-CONFIG_ID: dict[str, dict[Version, str]] = {**TASK_ID, "id": {"1.0": "id"}}
+TASK_AND_CONFIG_ID: dict[str, dict[Version, str]] = {**TASK_ID, "id": {"1.0": "id"}}
 REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
     **{
         name: {"id": {"1.0": "id", "0.3": "id"}}
         for name in ("GetTaskRequest", "CancelTaskRequest", "SubscribeToTaskRequest")
     },
     "TaskPushNotificationConfig": {"task_id": {"1.0": "taskId", "0.3": "taskId"}},
-    "GetTaskPushNotificationConfigRequest": CONFIG_ID,
-    "DeleteTaskPushNotificationConfigRequest": CONFIG_ID,
+    "GetTaskPushNotificationConfigRequest": TASK_AND_CONFIG_ID,
+    "DeleteTaskPushNotificationConfigRequest": TASK_AND_CONFIG_ID,
     "ListTaskPushNotificationConfigsRequest": TASK_ID,
 }
-"""Attributes that a request must have, and their JSON names by version, by type of request."""
+"""For each type of request: the attributes that it must have, with their JSON names by version."""
 
 MAX_ITEMS = 1000
 """Maximum number of items in an array of a message, such as its parts."""
@@ -307,7 +307,10 @@ def _read_whole_number(value: Any) -> int:
 
 
 def _read_base64(value: Any) -> Base64:
-    """Check base64 in either alphabet, padded or not, as ProtoJSON accepts it; return it padded."""
+    """Return base64 in the standard alphabet, padded.
+
+    ProtoJSON accepts both alphabets, with or without padding.
+    """
     text = _read_text(value)
     if "-" in text or "_" in text:
         text = text.replace("-", "+").replace("_", "/")
@@ -403,7 +406,7 @@ def _upgrade_push_config(value: Json) -> Json:
 
 
 def _upgrade_authentication(value: Json) -> Json:
-    """Join the `schemes` of 0.3 with commas, which no scheme contains: 1.0 has only one."""
+    """Join the `schemes` of 0.3 with commas, which no scheme contains: 1.0 has a single scheme."""
     schemes = value.get("schemes")
     if is_array(schemes):
         if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):

@@ -22,7 +22,7 @@ from apcore_a2a_core.records import Payload, Version, shortened
 from apcore_a2a_core.states import AGENT, NAMES, SETTLED
 
 Document: TypeAlias = Json | Data
-"""A JSON object that may contain our data instead of their JSON; see `values.dump_json`."""
+"""Our data, or a JSON object that may contain our data; see `values.dump_json`."""
 
 
 class V1:
@@ -56,7 +56,7 @@ class V1:
         Args:
             payload: The event.
             history_length: Maximum number of messages in a task; None for all.
-            until: The states in which the stream ends; 0.3 marks events in these as `final`.
+            until: The states in which the stream ends; 0.3 marks events with these as `final`.
         """
         # in the order of their frequency: an `isinstance` that fails is slow for structs
         if isinstance(payload, TaskArtifactUpdateEvent):
@@ -200,7 +200,7 @@ def _artifact_update(event: TaskArtifactUpdateEvent) -> Json:
 
 
 def _part(part: Part) -> Json:
-    """Convert a part to 0.3, where data must be an object; the SDK wraps other values this way."""
+    """Convert a part to 0.3, where data must be an object: wrap other values as the SDK does."""
     metadata = part.metadata
     if part.text is not UNSET:
         result: Json = {"kind": "text", "text": part.text}

@@ -94,7 +94,7 @@ def _nested_messages(descriptor: Descriptor) -> dict[int, Descriptor]:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return the number at *position*, and the next position: the end if it is malformed."""
+    """Return the number at *position* and the position after it; if malformed, 0 and the end."""
     first = body[position]
     if first < 128:  # true of nearly all numbers in a message with many fields
         return first, position + 1

@@ -38,7 +38,7 @@ ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.ite
 
 
 def read_send(body: Json) -> Json:
-    """Return *body*, in the JSON of JSON-RPC or in ProtoJSON, as the params of `message/send`.
+    """Return the params of `message/send` from a body in the JSON of JSON-RPC or in ProtoJSON.
 
     ProtoJSON omits a false `blocking`. A send in ProtoJSON therefore does not wait if it has a
     configuration without `blocking`.
@@ -109,7 +109,7 @@ def _renamed(value: Json, names: dict[str, str], path: str) -> Json:
 
 
 def _read_part(part: Any) -> Any:
-    """Return a part as in JSON-RPC; other values are left to the decoder, which refuses them."""
+    """Return a part as in JSON-RPC; leave values that are not objects for the decoder to refuse."""
     if not is_object(part):
         return part
     file, data = part.get("file"), part.get("data")
@@ -164,7 +164,7 @@ def _adapt(document: Json) -> None:
 
 
 def _member(document: Json, name: str) -> list[Json]:
-    """Return a list of the member; empty if it is missing."""
+    """Return a list with the member; empty if it is missing."""
     return [document[name]] if name in document else []
 
 
