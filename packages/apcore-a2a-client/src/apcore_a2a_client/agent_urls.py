@@ -27,8 +27,8 @@ def is_agent_url(url: httpx.URL) -> bool:
 def origin(url: httpx.URL) -> Origin:
     """Return the origin of *url*, to which credentials belong (RFC 6454).
 
-    The hosts in `LOOPBACK_HOSTS` count as one, since cards of agents that listen on all interfaces
-    have URLs at localhost.
+    The hosts in `LOOPBACK_HOSTS` count as one host, since cards of agents that listen on all
+    interfaces have URLs at localhost.
 
     Example:
         ```python

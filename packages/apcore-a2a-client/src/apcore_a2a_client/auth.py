@@ -73,7 +73,7 @@ class APIKey(httpx.Auth):
         self._location, self._name = "header", "X-API-Key"
 
     def place(self, card: AgentCard) -> None:
-        """Put the key where *card* declares an API key; required schemes come first.
+        """Set the location of the key as *card* declares it; required schemes come first.
 
         Raises:
             A2AProtocolError: The card declares it in a reserved header.
@@ -112,7 +112,7 @@ class _MaskedURL(httpx.URL):
 
 
 DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
-"""Headers that every httpx client has; any other one may hold a secret."""
+"""Headers that every httpx client has; any other header may hold a secret."""
 
 
 def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:

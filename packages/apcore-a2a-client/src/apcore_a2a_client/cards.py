@@ -119,7 +119,7 @@ class AgentCard(Model):
     """The description that an agent publishes of itself (§4.4.1).
 
     Attributes:
-        signatures: JSON Web Signatures of the card (RFC 7515, §4.4.7), as JSON; not verified.
+        signatures: JSON Web Signatures of the card (§4.4.7, RFC 7515), as JSON; not verified.
     """
 
     name: str

@@ -102,12 +102,13 @@ class A2AClient(Client[httpx.AsyncClient]):
             the agent's card points there.
         verify_card: A function (async or not) that gets the JSON of each card that is fetched, and
             raises an exception to refuse it.
-        check_destination: A function that gets a `Destination` to which the agent's card or a
-            redirect leads, other than the origins of *url* and `credentials_for`, and returns
-            whether to connect to its address. It must not block.
+        check_destination: A function that gets each `Destination` to which the agent's card or a
+            redirect leads, and returns whether to connect to its address. It must not block, and
+            is not called for the origins of *url* and `credentials_for`.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.
+        TypeError: An argument has a type that is not supported.
 
     Example:
         ```python test="lint"
@@ -205,7 +206,7 @@ class A2AClient(Client[httpx.AsyncClient]):
                 async with timeout(step.timeout):
                     return await anext(responses[step.response], b"")
         with translated_errors(step.request.url):
-            # httpx applies its timeout to each read; this timeout covers all headers together.
+            # httpx applies its timeout to each read; this timeout covers everything before the body.
             async with timeout(step.timeout):
                 response = await self._http.send(
                     step.request, auth=step.auth, stream=True, follow_redirects=False

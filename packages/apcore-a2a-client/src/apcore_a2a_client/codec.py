@@ -49,7 +49,7 @@ def load(text: bytes | str) -> Any:
 
 
 def dump(value: Any) -> bytes:
-    """Return *value*, a part of a request, as compact JSON.
+    """Return *value*, the body of a request, as compact JSON.
 
     Raises:
         ValueError: The value cannot be represented as JSON.

@@ -109,7 +109,7 @@ class DestinationGuard:
 
 
 class _ConnectionWatch:
-    """A watch of a connection; httpx calls its method, the `trace` extension, at each step.
+    """A watch of a connection; httpx calls `watch` or `watch_async` for each event.
 
     Args:
         guard: The guard.

@@ -198,15 +198,15 @@ class Discovery:
         It is also assumed when there is no usable card, but only without `verify_card`.
 
         An API key is placed where the card declares one, and OAuth 2 tokens come from the endpoint
-        in the card if the client has no other. *headers* belong to the request to send: the card,
-        which all callers share, is fetched without them.
+        in the card if the client has no other. *headers* are those of the request that follows: the
+        card, which all callers share, is fetched without them.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
             A2ADiscoveryError: There is no usable card or supported interface, and JSON-RPC is not
                 assumed. Interfaces over http are not supported if the card was fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
-                are at other origins, and the client has credentials.
+                are at origins that are not trusted, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed.
             TokenUnavailableError: Neither the card nor the client has a token endpoint.
         """
@@ -216,7 +216,7 @@ class Discovery:
             raise
         except (A2ADiscoveryError, A2AConnectionError) as error:
             if self.last_card is None:
-                # An agent whose card must be verified is not called without one.
+                # An agent whose card must be verified is not called without a card.
                 may_be_absent = self.protocol is not None and self.verify_card is None
                 if isinstance(error, A2AConnectionError) or not may_be_absent:
                     raise

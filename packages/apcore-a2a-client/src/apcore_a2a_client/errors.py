@@ -82,7 +82,8 @@ class A2ADiscoveryError(A2AError):
 class CardRefusedError(A2ADiscoveryError):
     """The function passed as `verify_card` refused the card, so nothing else was sent.
 
-    `__cause__` is the exception that the function raised.
+    `__cause__` is the exception that the function raised, or the `A2AProtocolError` for an invalid
+    card that it returned.
     """
 
     def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
@@ -240,7 +241,7 @@ class VersionNotSupportedError(A2AServerError):
 
 
 class InvalidParamsError(A2AServerError):
-    """The agent refused the parameters, or the skill its input.
+    """The agent refused the parameters, or the skill refused its input.
 
     Attributes:
         errors: An object `{"field": …, "message": …}` for each invalid field.
