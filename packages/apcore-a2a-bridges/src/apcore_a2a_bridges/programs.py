@@ -28,7 +28,7 @@ class Program:
 
     Args:
         process: The process, the leader of the group.
-        grace: Seconds between SIGTERM and SIGKILL.
+        grace: Seconds to wait between SIGTERM and SIGKILL.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, grace: float) -> None:

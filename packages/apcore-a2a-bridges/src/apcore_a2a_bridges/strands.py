@@ -182,7 +182,7 @@ class StrandsAgent(Agent):
 
     async def _prompt(self, turn: Turn) -> Any:
         if turn.state is not None:
-            return [_response_to(interrupt, turn) for interrupt in turn.state["interrupts"]]
+            return [_response_to(interrupt_id, turn) for interrupt_id in turn.state["interrupts"]]
         return await self.contents(turn)
 
     def _ask(self, turn: Turn, interrupts: Any, snapshot: Any) -> None:
@@ -200,7 +200,7 @@ class StrandsAgent(Agent):
 
 
 def _response_to(interrupt_id: str, turn: Turn) -> Json:
-    """Convert the user's answer to the response to an interrupt."""
+    """Return the user's answer as the response to an interrupt."""
     answer = turn.answer
     if is_object(answer) and interrupt_id in answer:  # one answer for each interrupt
         answer = answer[interrupt_id]
