@@ -206,7 +206,7 @@ class A2AClient(Client[httpx.AsyncClient]):
                 async with timeout(step.timeout):
                     return await anext(responses[step.response], b"")
         with translated_errors(step.request.url):
-            # httpx applies its timeout to each read; this timeout covers everything before the body.
+            # httpx limits each read alone; this timeout covers everything before the body.
             async with timeout(step.timeout):
                 response = await self._http.send(
                     step.request, auth=step.auth, stream=True, follow_redirects=False
