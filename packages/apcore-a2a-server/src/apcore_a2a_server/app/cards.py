@@ -107,6 +107,7 @@ class CardPages:
         """The cached cards; the latest used comes last."""
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
+        """Generation of the registry, expiry by `time.monotonic`, and ids of the public skills."""
         self._recent_keys: dict[Target, Key] = {}
         """Keys of public cards that were sent since the access rules were last checked."""
         key = Key(skills.generation, self._address(), frozenset(skills.list()))

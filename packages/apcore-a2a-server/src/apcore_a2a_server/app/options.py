@@ -302,7 +302,7 @@ class Settings:
     def shows_figures(self) -> bool:
         """Whether any callers may see figures below `/apcore/`.
 
-        With auth, only operators may. Without, all callers may if the explorer or the metrics are on.
+        With auth, only operators may. Without, all callers may if the explorer or metrics are on.
         """
         if self.auth is not None:
             return self.operators is not None

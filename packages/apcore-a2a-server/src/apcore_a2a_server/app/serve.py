@@ -53,11 +53,11 @@ if TYPE_CHECKING:  # gRPC is optional
 logger = logging.getLogger("apcore_a2a_server")
 
 LAST_REQUESTS_TIMEOUT = 0.1
-"""Seconds for TLS handshakes of clients that have just connected, and as many for requests."""
+"""Seconds for TLS handshakes of clients that have just connected, and again for their requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 ABORT_TIMEOUT = 0.5
-"""Seconds for tasks to be failed after a second signal."""
+"""Seconds for each last step after a second signal, such as failing the running tasks."""
 YOUNG_OBJECTS = 10_000
 """Number of new objects after which the garbage collector looks for cycles.
 
