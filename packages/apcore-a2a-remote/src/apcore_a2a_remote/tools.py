@@ -53,7 +53,7 @@ class Tool:
 
 
 class Tools:
-    """The modules of a registry as tools; see `tools`.
+    """Modules as tools; see `tools`.
 
     Attributes:
         definitions: The tools, as the API of a language model takes them.
