@@ -188,7 +188,8 @@ class File:
 class Services(Protocol):
     """The A2A conversation of a call, which modules get as `context.services`.
 
-    Outside of A2A, `context.services` is None or another object.
+    Outside of A2A, `context.services` is None or another object. In modules that run in processes,
+    it is None.
 
     >>> def greet(inputs: dict[str, Any], services: Services) -> dict[str, Any]:
     ...     return {"greeting": f"Hello, message {services.message_id}"}

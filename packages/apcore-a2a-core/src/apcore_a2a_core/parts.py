@@ -230,8 +230,9 @@ def leading_texts(parts: Parts) -> list[str]:
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
     """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
-    Its `name` and `mimeType` are added unless the schema excludes them. If the schema has none of
-    *keys*, a file in base64 goes into the first property that accepts it.
+    A schema without properties takes the first key. The `name` and `mimeType` of the file are added
+    unless the schema excludes them. If the schema has other properties only, a file in base64 goes
+    into the first of these that accepts it.
 
     Raises:
         MediaTypeError: The module takes no such file.

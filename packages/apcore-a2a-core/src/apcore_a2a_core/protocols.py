@@ -101,7 +101,7 @@ class Companion(Protocol):
 
     It may also have a method `routes()` that returns ASGI applications by their paths. They are
     served without authentication, so they must check requests themselves. An optional method
-    `public_keys()` returns JSON Web Keys, which are published with those that sign the cards.
+    `public_keys()` returns JSON Web Keys, which are published with those of the card signer.
 
     >>> class Clock:
     ...     name = "clock"

@@ -163,7 +163,7 @@ def about_size(task: Task) -> int:
 
 
 def _about_size(contents: list[Any]) -> int:
-    """Return the exact size of many values, or the number of characters in a few long ones."""
+    """Return the exact size of contents with many values; else only their number of characters."""
     return size_of(contents) if is_large(contents) else text_size(contents)
 
 

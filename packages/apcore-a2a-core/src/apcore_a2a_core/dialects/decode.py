@@ -75,9 +75,9 @@ REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
 
 MAX_ITEMS = 1000
 """Maximum number of items in an array of a message, such as its parts."""
-FILES = ("raw", "bytes", "url", "uri")
+FILE_MEMBERS = ("raw", "bytes", "url", "uri")
 FILE_SPELLINGS = {"mime_type": "mimeType", "media_type": "mediaType"}
-CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")
+CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILE_MEMBERS, "file")
 """The members that hold a part's content, and the `kind` of such a part in 0.3."""
 
 

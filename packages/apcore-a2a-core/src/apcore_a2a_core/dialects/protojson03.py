@@ -195,7 +195,7 @@ def _file(part: Json) -> Json:
     return {name: value for name, value in members.items() if value}
 
 
-def _message(body: Json) -> Json:
+def _message(message: Json) -> Json:
     """Convert the parts, and omit members that the protocol buffers of 0.3 do not have."""
-    members = {name: item for name, item in body.items() if name in MESSAGE_FIELDS}
-    return {**members, "content": [*map(_part, body.get("parts", ()))]}
+    members = {name: item for name, item in message.items() if name in MESSAGE_FIELDS}
+    return {**members, "content": [*map(_part, message.get("parts", ()))]}
