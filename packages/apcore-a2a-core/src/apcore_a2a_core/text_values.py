@@ -31,7 +31,7 @@ MAX_SHOWN_LENGTH = 100
 
 
 def value_of_text(text: str, schema: object, root: Schema) -> Any:
-    """Return the value of *schema* that *text* stands for.
+    """Convert *text* to a value for *schema*; the value is not validated.
 
     Whole numbers, numbers, yes or no, dates and times are converted, members of an enumeration
     are found ignoring case, and arrays and objects are parsed as JSON.
@@ -42,7 +42,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
         root: The schema that references in *schema* point into.
 
     Raises:
-        PartError: The text is not such a value; the error says what is expected.
+        PartError: The text cannot be converted; the error says what is expected.
 
     >>> value_of_text("5", {"type": "integer"}, {})
     5
@@ -62,7 +62,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
 
 
 def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any:
-    """Return the choice that *text* names, ignoring case.
+    """Return the choice that *text* names, ignoring case and final `.` or `!`.
 
     Args:
         text: The text.
@@ -154,7 +154,7 @@ def fields_of(schema: Schema) -> str:
 
 
 def kind_of(schema: object, root: Schema) -> str:
-    """Describe the types of a value in a few words.
+    """Describe in a few words which values *schema* allows.
 
     >>> kind_of({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, {})
     'date'

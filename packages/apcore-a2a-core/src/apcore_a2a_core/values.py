@@ -23,7 +23,7 @@ MAX_DEPTH = 30
 protobuf accept 100 nested messages; an object costs three (Value, Struct, map entry)."""
 
 MAX_BITS = 14_284
-"""Maximum size of an integer, in bits: 4,300 digits, which Python converts to and from text."""
+"""Maximum size of an integer, in bits: 4,300 digits, the most that Python converts to text."""
 
 MAX_KEYS = 5000
 """Maximum number of object keys in one input: apcore's redaction takes 24 microseconds for each."""
@@ -54,7 +54,7 @@ DIGITS = re.compile(r"\.?[0-9]+")
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 KEY_COST = 20
-"""Cost of an object key, in array items; see `MAX_KEYS`."""
+"""An object key counts as much as this number of array items; see `MAX_KEYS`."""
 
 
 _DECODER = json.Decoder()
@@ -115,7 +115,7 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
     """Refuse JSON that would take long to parse, without parsing it.
 
     Objects and arrays count, and so do the values in them. The content of strings does not count:
-    a string with a table may have a million commas, and is parsed at once.
+    a string with a table may have a million commas, but is parsed quickly.
 
     Raises:
         JsonSizeError: The text has too many values or long integers, or is nested too deeply.
@@ -140,7 +140,7 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
 
 
 def _is_small(text: str | bytes, max_values: int) -> bool:
-    """Return whether JSON is too short, and has too few brackets, to exceed a limit."""
+    """Return whether JSON is so short, with so few brackets, that its size need not be checked."""
     if isinstance(text, bytes):
         brackets = text.count(b"[") + text.count(b"{")
     else:
@@ -170,9 +170,10 @@ def is_large(value: Any, limit: int = LARGE) -> bool:
 
 
 def dump_json(value: Any) -> bytes:
-    """Return *value*, which may hold our plain data, as compact JSON in UTF-8.
+    """Return *value* as compact JSON in UTF-8.
 
-    Numbers that are not finite become null: outputs are checked beforehand, see `to_json`.
+    *value* may contain objects of `apcore_a2a_core.data`. Numbers that are not finite become null;
+    `to_json` refuses them in outputs beforehand.
 
     >>> dump_json({"n": [1, None]})
     b'{"n":[1,null]}'
@@ -181,7 +182,7 @@ def dump_json(value: Any) -> bytes:
 
 
 def read_json(kind: type[T], body: bytes) -> T:
-    """Parse a value of a type of `apcore_a2a_core.data` from the JSON that `dump_json` wrote.
+    """Parse a value of *kind*, a type in `apcore_a2a_core.data`, from JSON that `dump_json` wrote.
 
     >>> from apcore_a2a_core.data import Part
     >>> read_json(Part, dump_json(Part(data=2**70))).data == 2**70
@@ -202,7 +203,7 @@ def size_of(value: Any) -> int:
 def text_size(value: Any, limit: float = inf) -> int:
     """Return the number of characters and items in *value*, which is less than its size as JSON.
 
-    This does not convert long texts, which takes milliseconds for each megabyte. Counting ends
+    Long texts are not encoded, since that takes milliseconds for each megabyte. Counting ends
     soon after *limit*.
 
     >>> text_size({"text": "abc", "list": [1, 2]})
@@ -255,7 +256,7 @@ def is_large_or_long(value: Any) -> bool:
 
 
 def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) -> Any:
-    """Return a copy of a parsed JSON value, with integral floats as integers.
+    """Return a copy of a parsed JSON value, with integral floats up to `MAX_SAFE` as integers.
 
     apcore's validation is strict, while clients that use protobuf write every number as a float.
 
@@ -297,7 +298,7 @@ def _number(number: float) -> float:
 
 
 def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
-    """Convert the output of a module to JSON values, with integral floats as integers.
+    """Convert a module's output to JSON values, with integral floats up to `MAX_SAFE` as integers.
 
     Accepts JSON types, dates and times (ISO 8601), bytes (base64), and all types that pydantic
     can serialize, such as enums, UUIDs, decimals, sets, dataclasses and models. Time spans become
