@@ -2,7 +2,8 @@
 
 The page's policy allows requests only to its own origin, so the proxy forwards them. It is bound
 to loopback, and every path begins with a random token, so that neither other machines nor other
-pages in the browser can use it. It sends requests to one agent only, and hides itself from it.
+pages in the browser can use it. It sends requests to one agent only, and hides itself from
+that agent.
 """
 
 import json
@@ -26,7 +27,7 @@ from .page import routes
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
-"""Names of this machine: an agent that listens on all interfaces may use any of them."""
+"""Names of this machine; the card of an agent that runs on it may have any of them."""
 CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 """The path of the card since A2A 0.3, and its path before."""
 MISSING_STATUSES = (404, 405, 410)
@@ -183,7 +184,7 @@ class AgentProxy:
         """Return the URL for a request: below the URL of its interface, or of the agent.
 
         Raises:
-            AgentUnreachableError: The URL is invalid, leads out of the agent, or has another
+            AgentUnreachableError: The URL is invalid, has `.` or `..` in its path, or has another
                 origin, which must not get the credentials.
         """
         interface = request.headers.get(INTERFACE_HEADER)
@@ -217,12 +218,12 @@ class Gate:
         self._hosts = {f"{host}:{port}".encode() for host in (LOOPBACK, "localhost")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if its host, its origin and its token are those of this proxy."""
-        if scope["type"] == "http" and not self._is_open(scope):
+        """Pass a request on if its host, token and origin (if any) are those of this proxy."""
+        if scope["type"] == "http" and not self._allows(scope):
             return await PlainTextResponse("Not found", 404)(scope, receive, send)
         return await self._app(scope, receive, send)
 
-    def _is_open(self, scope: Scope) -> bool:
+    def _allows(self, scope: Scope) -> bool:
         headers = dict(scope["headers"])
         token = scope["path"].lstrip("/").partition("/")[0]
         origin = headers.get(b"origin")
