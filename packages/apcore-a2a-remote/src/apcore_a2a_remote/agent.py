@@ -36,8 +36,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 class RemoteAgent(Connection):
     """A remote A2A agent, each of whose skills becomes an apcore module.
 
-    The modules are called `remote.<name>.<skill>`. They are typed if the agent's card has the
-    schemas of its skills, as with agents of this project; otherwise they take and return text.
+    A module has the id `remote.<name>.<skill>`. It is typed if the card of the agent has the
+    schemas of the skill, as with agents of this project; otherwise it takes and returns text.
 
     To run the agent with a server, pass it as one of the server's `companions`. A program without
     a server calls `register`, and closes the agent at the end.
@@ -64,7 +64,7 @@ class RemoteAgent(Connection):
         receiver: Receives the notifications for `wait="webhook"`.
         user_agent: The header `User-Agent` of requests.
         private_hosts: Names, addresses and networks in your private network to which the card of a
-            public agent may lead; `*` for any. The hosts of *url* and of `credentials_for` are
+            public agent may lead; `*` for any. The origins of *url* and in `credentials_for` are
             always allowed.
         client: Further arguments of `A2AClient`.
 
@@ -287,7 +287,7 @@ class RemoteAgent(Connection):
                 result: Any = on_event(event) if on_event is not None else None
                 if hasattr(result, "__await__"):
                     await result
-        except BaseException:  # the function may raise anything; the task must not continue
+        except BaseException:  # `on_event` may raise anything; the task must not continue
             if task is not None and task.id and not task.status.state.is_terminal:
                 await self.cancel(task.id, {})
             raise
@@ -298,7 +298,7 @@ class RemoteAgent(Connection):
         return task
 
     async def reply(self, question: RemoteQuestion, answer: Content) -> Task:
-        """Answer the question of a call without a server, and return the settled task.
+        """Answer the question of a call in a program without a server, and return the settled task.
 
         Args:
             question: The exception.
@@ -319,7 +319,7 @@ class RemoteAgent(Connection):
 
         Args:
             context: The apcore Context of a call in the conversation.
-            history_length: The number of messages.
+            history_length: The maximum number of messages.
         """
         conversation = self.conversation_of(context)
         if conversation is None:

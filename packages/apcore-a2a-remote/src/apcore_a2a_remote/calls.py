@@ -54,7 +54,7 @@ MAX_CHOICES = 50
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A paused task of a remote agent: the state with which our task waits for the answer.
+    """A paused task of a remote agent, kept in the state of our task until the answer arrives.
 
     Attributes:
         remote: The name of the agent.
@@ -427,9 +427,9 @@ def _data_of(message: Message | None) -> Any:
 
 
 def bare_question(text: str, request: Mapping[str, Any]) -> str:
-    r"""Return the text of a question without the problem and the choices that surround it.
+    r"""Return a question without the lines that agents of this project add for people.
 
-    Agents of this project add these to the text for people, and our own server adds them again.
+    These are the problem with an earlier answer, and the choices; our server adds the choices again.
 
     >>> bare_question("Which day?\n1. Friday", {"choices": ["Friday"]})
     'Which day?'

@@ -45,11 +45,11 @@ MINT_KEYS: dict[str, Any] = {
 }
 """Keys of `mint` of a remote agent, and the types of their values."""
 TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN_"
-"""Prefix of the environment variable with an agent's bearer token; the agent's name follows."""
+"""Prefix of the variable with an agent's bearer token; the agent's name in upper case follows."""
 KEY_VARIABLE = "APCORE_A2A_REMOTE_KEY_"
-"""Prefix of the environment variable with an agent's API key; the agent's name follows."""
+"""Prefix of the variable with an agent's API key; the agent's name in upper case follows."""
 SECRET_VARIABLE = "APCORE_A2A_REMOTE_SECRET_"
-"""Prefix of the environment variable with an OAuth 2 secret; the agent's name follows."""
+"""Prefix of the variable with an OAuth 2 secret; the agent's name in upper case follows."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -131,7 +131,7 @@ def _new_agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
 
 
 def _pop_credentials(members: dict[str, Any], name: str) -> Any:
-    """Remove the credentials of this agent from *members*, and return them.
+    """Remove an agent's credentials from *members*; return them, or those in the environment.
 
     Raises:
         ValueError: There are several kinds of them, or a part is missing.
@@ -140,7 +140,7 @@ def _pop_credentials(members: dict[str, Any], name: str) -> Any:
     token = members.pop("token", None) or os.environ.get(TOKEN_VARIABLE + upper)
     api_key = members.pop("api_key", None) or os.environ.get(KEY_VARIABLE + upper)
     oauth_keys = ("client_secret", "issuer", "token_url", "scope")
-    oauth_names = [key for key in oauth_keys if key in members]
+    given_keys = [key for key in oauth_keys if key in members]
     secret = members.pop("client_secret", None) or os.environ.get(SECRET_VARIABLE + upper)
     client_id = members.pop("client_id", None)
     oauth = {key: members.pop(key) for key in ("issuer", "token_url", "scope") if key in members}
@@ -150,8 +150,8 @@ def _pop_credentials(members: dict[str, Any], name: str) -> Any:
         if not secret:
             raise ValueError(f"needs the secret for client_id in {SECRET_VARIABLE}{upper}")
         return ClientCredentials(client_id=client_id, client_secret=secret, **oauth)
-    if oauth_names:
-        raise ValueError(f"needs client_id for {min(oauth_names)}")
+    if given_keys:
+        raise ValueError(f"needs client_id for {min(given_keys)}")
     return f"Bearer {token}" if token else APIKey(api_key) if api_key else None
 
 
@@ -201,5 +201,5 @@ def seconds_of(duration: float | str) -> float:
         return float(duration)
     match = DURATION.fullmatch(duration.strip())
     if match is None:
-        raise ValueError("has a value that is not a duration, such as 30s")
+        raise ValueError("has a value that is not a duration such as 30s")
     return float(match[1]) * SECONDS[match[2]]

@@ -20,7 +20,7 @@ from apcore_a2a_core.values import is_array, is_object, size_of
 from .errors import RemoteFailedError, log_failure
 
 Json = dict[str, Any]
-MAX_OUTPUT = 32 * 1024 * 1024  # bytes
+MAX_OUTPUT = 32 * 1024 * 1024  # bytes; a character of text counts as one
 TEXT = "text"
 """The member with the text in inputs and outputs of agents that publish no schemas."""
 RESULT = "result"

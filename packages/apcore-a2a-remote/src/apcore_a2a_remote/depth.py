@@ -65,7 +65,8 @@ def next_hop(context: Any, limit: int) -> int:
     """Return the number of agents that a request has passed through once this call arrives.
 
     Raises:
-        CallDepthExceededError: There are more than *limit* agents.
+        CallDepthExceededError: There are more than *limit* agents, or the number of them in the
+            request is invalid.
     """
     metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
     earlier_hops = metadata.get(HOPS, 0)

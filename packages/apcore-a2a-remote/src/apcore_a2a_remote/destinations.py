@@ -20,7 +20,7 @@ class DestinationRules:
         private_hosts: Names, addresses and networks to which all agents may lead, or `*` for any.
 
     Raises:
-        ValueError: One of *private_hosts* is not a host or a network.
+        ValueError: *private_hosts* is a string, or contains an invalid network.
 
     Example:
         ```python
@@ -42,7 +42,7 @@ class DestinationRules:
 
     def __call__(self, destination: Destination) -> bool:
         """Return whether to connect to a destination."""
-        if not destination.address:  # an unusual transport, which does not reveal it
+        if not destination.address:  # an unusual transport, which does not reveal the address
             return False
         address = ip_address(destination.address)
         if is_forbidden(address):

@@ -46,7 +46,7 @@ class Entry:
 
     Attributes:
         skill: The skill.
-        details: Its schemas, annotations and examples; empty for other agents.
+        details: Its schemas, annotations and examples; empty without the extension.
         streams: Whether the agent supports streams.
     """
 
@@ -66,7 +66,8 @@ class RemoteSkill:
     Attributes:
         module_id: The id of the module.
         remote_id: The id of the skill at the agent; empty if its card lists no skills.
-        is_typed: Whether the agent publishes its schemas; otherwise it takes and returns text.
+        is_typed: Whether the agent publishes an input schema for an object; otherwise the skill
+            takes and returns text.
         is_gated: Whether calls need approval here.
     """
 
@@ -125,7 +126,7 @@ class RemoteSkill:
 
     def _annotations(self, declared: Any, via: list[Any]) -> ModuleAnnotations:
         flags: Mapping[str, Any] = declared if is_object(declared) else {}
-        # otherwise only the agent asks for approval, so that the caller is not asked twice
+        # with `approve="remote"`, only the agent asks for approval: callers are not asked twice
         is_gated = self._agent.approve == "local" and flags.get("requires_approval") is True
         return ModuleAnnotations(
             readonly=flags.get("readonly") is True,
@@ -204,7 +205,7 @@ def details_of_skills(card: AgentCard) -> Mapping[str, Any]:
 
 
 def free_id(name: str, taken: Mapping[str, Any]) -> str:
-    """Return *name* as the id of a module that is not taken yet.
+    """Return *name* as a valid id of a module; a number is added if the id is taken already.
 
     >>> free_id("remote.weather.Get-Forecast", {})
     'remote.weather.get_forecast'

@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry for calls of remote skills.
 
-A call gets a span if it happens in one: a program that has spans has imported OpenTelemetry, so
-this package need not.
+A call gets a span if another span is active: a program that has spans has imported OpenTelemetry,
+so this package need not.
 """
 
 import sys
@@ -17,7 +17,7 @@ MAX_ATTRIBUTE = 256
 
 @contextmanager
 def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
-    """Record a span of the block if a span is active, and yield the headers that continue it.
+    """Record the block as a span if another is active; yield headers that continue the new span.
 
     The new span does not become the current one, since the block may be part of a generator.
     """
