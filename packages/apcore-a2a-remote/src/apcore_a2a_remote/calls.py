@@ -429,7 +429,7 @@ def _data_of(message: Message | None) -> Any:
 def bare_question(text: str, request: Mapping[str, Any]) -> str:
     r"""Return a question without the lines that agents of this project add for people.
 
-    These are the problem with an earlier answer, and the choices; our server adds the choices again.
+    These are the problem with an earlier answer, and the choices; our server adds choices again.
 
     >>> bare_question("Which day?\n1. Friday", {"choices": ["Friday"]})
     'Which day?'

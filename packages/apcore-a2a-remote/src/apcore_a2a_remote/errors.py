@@ -2,7 +2,7 @@
 
 Callers see errors that they can act on: that an input is wrong, that a skill does not exist or may
 not be called, that approval was denied, or that a call took too long. Any other error is a
-`RemoteFailedError`, whose message contains nothing of the agent's text, which is only logged.
+`RemoteFailedError` without the agent's text, which is only logged.
 
 ModuleError (apcore)
 ├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
