@@ -54,7 +54,7 @@ class Send(NamedTuple):
 
     Attributes:
         request: The request.
-        auth: An `httpx.Auth`, httpx's marker for its client's own auth, or None for no auth.
+        auth: An `httpx.Auth`, None for no auth, or `httpx.USE_CLIENT_DEFAULT`.
         timeout: Seconds; None for no limit.
     """
 
@@ -160,14 +160,14 @@ class Exchange:
     """Sender of requests, with retries where they are safe.
 
     Attributes:
-        build_request: The method of the httpx client, sync or async.
+        build_request: The method of the httpx client.
         auth: Credentials for requests to the agent; None for those of the httpx client.
         headers: Headers of every request, or a function that returns them for each attempt.
         timeout: Seconds for a whole response with all attempts; for a stream, seconds until it
             starts and between its chunks. None for no limit.
         retries: Maximum number of retries of a failed request, where they are safe.
         max_bytes: Size limit of a response.
-        client_has_credentials: Whether the httpx client has credentials of its own.
+        client_has_credentials: Returns whether the httpx client has credentials of its own.
         guard: Checks connections to hosts that the agent has chosen; None to connect to any.
     """
 
@@ -243,7 +243,7 @@ class Exchange:
             auth = None  # this request has its own credentials: send no other ones with it
         for _ in range(MAX_REDIRECTS + 1):
             if self.guard:
-                request.extensions.pop("trace", None)  # it watches the URL that redirected
+                request.extensions.pop("trace", None)  # a watch of the URL that redirected
                 request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":
@@ -266,8 +266,8 @@ class Exchange:
             if origin(target.url) != origin(request.url):
                 if spec.method != "GET":
                     raise A2AProtocolError(f"Redirected to another origin: {redacted(target.url)}")
-                # httpx removes only `Authorization` when the origin changes. Other headers can
-                # hold credentials too, and `auth` would add its own again: so build a new request.
+                # httpx removes only `Authorization` when the origin changes. Other headers can hold
+                # credentials too: build a request without them, and send it without `auth`.
                 extensions = request.extensions
                 target = httpx.Request("GET", target.url, headers=HEADERS, extensions=extensions)
                 auth = None
@@ -314,8 +314,8 @@ def time_left(deadline: float) -> float | None:
     return None if deadline == inf else max(0.001, deadline - monotonic())
 
 
-def backoff(failures: int) -> float:
-    """Return the seconds to wait before a retry: exponential in *failures*, with jitter.
+def backoff(earlier_retries: int) -> float:
+    """Return the seconds to wait before a retry, exponential in *earlier_retries*, with jitter.
 
     Example:
         ```python
@@ -325,7 +325,7 @@ def backoff(failures: int) -> float:
         #> True True
         ```
     """
-    return uniform(0.5, 1) * min(LONGEST_WAIT, ldexp(FIRST_WAIT, min(failures, 9)))
+    return uniform(0.5, 1) * min(LONGEST_WAIT, ldexp(FIRST_WAIT, min(earlier_retries, 9)))
 
 
 def retry_after(headers: httpx.Headers, default: float) -> float:

@@ -25,7 +25,7 @@ RESERVED_HEADERS = frozenset(
         "transfer-encoding",
     }
 )
-"""Headers that the protocol or HTTP gives a meaning: the client sets them itself."""
+"""Headers of A2A and HTTP that callers may not pass: the client sets those that it needs."""
 PUBLIC_HEADERS = frozenset({"a2a-extensions", "traceparent", "tracestate", "user-agent"})
 """Headers that do not count as credentials."""
 
@@ -96,12 +96,12 @@ def current_trace() -> Headers:
     opentelemetry: Any = sys.modules.get("opentelemetry.trace")
     if opentelemetry is None:
         return NO_HEADERS
-    span = opentelemetry.get_current_span().get_span_context()
-    return trace_headers(span) if span.is_valid else NO_HEADERS
+    context = opentelemetry.get_current_span().get_span_context()
+    return trace_headers(context) if context.is_valid else NO_HEADERS
 
 
-def trace_headers(span: Any) -> dict[str, str]:
-    """Return the headers that continue a span of OpenTelemetry, given by its `SpanContext`."""
-    ids = f"{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags & 0xFF:02x}"
-    state = span.trace_state.to_header()
+def trace_headers(context: Any) -> dict[str, str]:
+    """Return the headers that continue the span of *context*, a `SpanContext` of OpenTelemetry."""
+    ids = f"{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0xFF:02x}"
+    state = context.trace_state.to_header()
     return {"traceparent": f"00-{ids}", **({"tracestate": state} if state else {})}
