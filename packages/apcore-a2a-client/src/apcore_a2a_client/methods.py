@@ -49,7 +49,8 @@ class Operations(WebhookOperations):
         """Return the card for authenticated callers (A2A 1.0 §3.1.11).
 
         Raises:
-            ExtendedAgentCardNotConfiguredError: The agent has no such card.
+            UnsupportedOperationError: The agent declares no such card.
+            ExtendedAgentCardNotConfiguredError: The same in 0.3, or the declared card is missing.
             CardRefusedError: `verify_card` refused the card.
         """
         data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
@@ -83,7 +84,7 @@ class Operations(WebhookOperations):
             task_id: The paused task that the message answers.
             metadata: Further metadata of the request.
             blocking: Whether to wait until the task is settled.
-            history_length: The number of messages to include in the task's history.
+            history_length: The maximum number of messages in the task's history.
             accepted_output_modes: The media types that the artifacts may have.
             push_config: A webhook for the task; its `task_id` is ignored.
             headers: Further headers of the request.
@@ -197,7 +198,7 @@ class Operations(WebhookOperations):
             state: Return only tasks in this state, such as `"working"`.
             cursor: The `next_cursor` of the previous page.
             page_size: The maximum number of tasks; agents may have a lower limit.
-            history_length: The number of messages to include in each task's history.
+            history_length: The maximum number of messages in each task's history.
             headers: Further headers of the request.
 
         Raises:
@@ -320,8 +321,8 @@ class Operations(WebhookOperations):
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._start_task(params, deadline, headers)
         # An agent that numbers events replays the whole task after event 0, even if the task has
-        # already ended. In an existing conversation the task may be older: the replay could begin
-        # with a pause that has been answered since, and the stream would end there.
+        # already ended. In an existing conversation the agent may continue an older task: its
+        # replay could begin with a pause that has been answered since, and the stream would end.
         is_new_task = not context_id and not isinstance(input, Message)
         last_event_id = "0" if is_new_task else None
         events = self._events(headers, task=task, last_event_id=last_event_id, deadline=deadline)
@@ -389,7 +390,7 @@ class Operations(WebhookOperations):
         params = message_params(message, None, task.context_id, check_id(task.id), None)
         answered_task = yield from self._start_task(params, deadline, headers)
         # Agents may return, or replay, the task as it was before the answer. The status of that
-        # pause must not end the stream, so it is passed on.
+        # pause must not end the stream.
         events = self._events(
             headers, task=answered_task, answered_pause=task.status, deadline=deadline
         )
@@ -400,8 +401,8 @@ class Operations(WebhookOperations):
     ) -> Items[Event]:
         """Yield the events that follow the state in *task*, until the task is settled.
 
-        If the agent has no streams, the task is polled. A snapshot of the task replaces events
-        that cannot be delivered one by one.
+        Over A2A 0.3, or if the agent has no streams, the task is polled. A snapshot of the task
+        replaces events that cannot be delivered one by one.
 
         Raises:
             A2AConnectionError: The agent can no longer be reached.

@@ -28,7 +28,7 @@ from .errors import (
 
 AuthMethod: TypeAlias = Literal["basic", "post"]
 LEEWAY = 30.0
-"""Seconds before its expiry at which a token is renewed, but at most half of its lifetime."""
+"""A token is renewed this many seconds before it expires, or half of its lifetime if less."""
 DEFAULT_LIFETIME = 300.0
 """Assumed lifetime of a token, in seconds, if the authorization server states no valid one."""
 MAX_BYTES = 256 * 1024
@@ -73,11 +73,11 @@ class ClientCredentials(httpx.Auth):
     """OAuth 2 client credentials: gets, keeps and renews tokens of an authorization server.
 
     A token is kept until shortly before it expires. Concurrent calls in one event loop share one
-    request for a token, and so do all threads. If the agent refuses a token with 401, a new one is
-    obtained, and the call is sent once more.
+    request for a token, and so do synchronous calls in all threads. If the agent refuses a token
+    with 401, a new one is obtained, and the call is sent once more.
 
-    With neither *token_url* nor *issuer*, `A2AClient` uses the token endpoint (or OpenID Connect
-    issuer) in the agent's card, if it has the origin of the agent or one of `credentials_for`.
+    With neither *token_url* nor *issuer*, the client uses the token endpoint (or OpenID Connect
+    issuer) in the agent's card, if that is at the agent's origin or at one of `credentials_for`.
 
     Args:
         token_url: The token endpoint.
@@ -86,7 +86,7 @@ class ClientCredentials(httpx.Auth):
         client_id: The id of this client.
         client_secret: Its secret.
         scope: The scopes to request, separated by spaces; by default those that the card requires,
-            if the card names the token endpoint.
+            if the endpoint comes from the card.
         parameters: Further parameters of the token request, such as `audience` or `resource`.
         auth_method: The way to send the secret: `"basic"` in the `Authorization` header, `"post"`
             in the body; by default as the issuer's metadata specifies, or else `"basic"`.
@@ -291,7 +291,7 @@ class ClientCredentials(httpx.Auth):
         return httpx.Request("POST", url, headers=headers, data=data, extensions=extensions)
 
     def _store_token(self, body: Json) -> float:
-        """Store the token in *body*, and return its lifetime in seconds."""
+        """Store the token from *body*, and return its lifetime in seconds."""
         token, lifetime = body.get("access_token"), body.get("expires_in", DEFAULT_LIFETIME)
         if str(body.get("token_type", "bearer")).lower() != "bearer":
             raise TokenUnavailableError("The authorization server returned no bearer token")
@@ -331,7 +331,7 @@ class ClientCredentials(httpx.Auth):
         except ValueError as error:
             raise TokenUnavailableError(str(error)) from None
         if (self._issuer_url.scheme, token_url.scheme) == ("https", "http"):
-            raise TokenUnavailableError("The issuer uses https, but its token endpoint http")
+            raise TokenUnavailableError("The issuer uses https, but its token endpoint uses http")
         if self._uses_card and origin(token_url) not in self._trusted:
             raise CredentialsRefusedError(origin_text(self._agent), origin_text(token_url))
         methods = metadata.get("token_endpoint_auth_methods_supported")

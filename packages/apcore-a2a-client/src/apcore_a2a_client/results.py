@@ -48,7 +48,7 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
 
     For a snapshot of the task, yield only the parts that were in no earlier chunk. A restart before
     the first chunk repeats nothing, so *on_restart* is not called. If a completed task has no
-    artifacts, its status message is yielded last.
+    artifacts, the value of its status message is yielded last.
 
     Raises:
         StreamRestartedError: The values would repeat, and *on_restart* is None.

@@ -57,8 +57,9 @@ class EventStream:
     """The events of one task, each once, until the task is settled.
 
     A lost connection is reopened: after the last event if the agent numbers events, otherwise with
-    a snapshot of the task, which is an event of its own if it contains anything new. If the agent
-    has no streams, the task is polled.
+    a snapshot of the task, which is an event of its own if it contains anything new. Instead
+    of subscribing to the task, the client polls it if the agent has no streams, or speaks 0.3
+    without numbering its events.
 
     Args:
         discovery: Finds the agent.
@@ -134,7 +135,7 @@ class EventStream:
             except A2AConnectionError as error:
                 yield from self._recover(error)
             except A2AServerError:
-                # Agents of 0.3 refuse a subscription with an event of its stream.
+                # Agents of 0.3 refuse a subscription by an error event in its stream.
                 if not self._awaits_first_event:
                     raise
                 yield from self._close_response()
@@ -321,7 +322,7 @@ class EventStream:
     def _contradicts(self, artifacts: Sequence[Artifact]) -> bool:
         """Return whether one of *artifacts* lacks parts that it had before.
 
-        Artifacts that had a single part are not compared: the agent may have replaced it.
+        Artifacts that had a single part are not compared: the agent may have replaced that part.
         """
         known_artifacts = self.task.artifacts if self.task else ()
         known_parts = {
@@ -373,5 +374,5 @@ class EventStream:
 def _has_same_content(new: Task, old: Task) -> bool:
     try:
         return new.status == old.status and new.artifacts == old.artifacts
-    except RecursionError:  # JSON that is just shallow enough to be read is too deep to compare
+    except RecursionError:  # deep JSON can be read, but not compared
         return False

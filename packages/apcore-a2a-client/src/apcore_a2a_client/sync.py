@@ -104,9 +104,9 @@ class SyncA2AClient(Client[httpx.Client]):
             the agent's card points there.
         verify_card: A function that gets the JSON of each card that is fetched, and raises an
             exception to refuse it.
-        check_destination: A function that gets a `Destination` to which the agent's card or a
-            redirect leads, other than the origins of *url* and `credentials_for`, and returns
-            whether to connect to its address. It must not block.
+        check_destination: A function that gets each `Destination` to which the agent's card or a
+            redirect leads, and returns whether to connect to its address. It must not block, and
+            is not called for the origins of *url* and `credentials_for`.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.

@@ -193,8 +193,8 @@ class Artifact(Model):
     def value(self) -> Any:
         """The content as a Python value.
 
-        A single part becomes its value, several texts are joined, and data followed by named files
-        becomes one dict. Other parts become a list of values; no parts become None.
+        A single part becomes its value, several texts are joined, and an object followed by named
+        files becomes one dict. Other parts become a list of values; no parts become None.
         """
         return value_of(self.parts)
 

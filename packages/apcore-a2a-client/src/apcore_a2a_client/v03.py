@@ -9,7 +9,7 @@ from .tasks import Message, Part, PushNotificationConfig, TaskState
 
 
 def params(operation: str, params_v1: Json) -> Json:
-    """Return the parameters of an operation (by its name in 1.0) in the format of 0.3."""
+    """Return the parameters of *operation*, a method name of 1.0, in the format of 0.3."""
     result = dict(params_v1)
     if "message" in result:
         result["message"] = message(Message.from_dict(result["message"]))
