@@ -94,7 +94,7 @@ def is_forbidden(address: Address) -> bool:
 
 
 def network_level(address: Address) -> int:
-    """Return how far inside *address* is: 0 if public, 1 if private, 2 if on this machine.
+    """Return 0 if *address* is public, 1 if it is private, 2 if it is on this machine.
 
     Example:
         ```python
@@ -132,7 +132,7 @@ def _is_isatap(address: IPv6Address) -> bool:
 
 @lru_cache(CACHE_SIZE)
 def literal_address(host: str) -> Address | None:
-    """Return the address that *host* is written as; None if it is a name or has a scope id."""
+    """Return *host* as an IP address; None if it is a name or has a scope id."""
     try:
         return None if "%" in host else ip_address(host)
     except ValueError:

@@ -84,8 +84,8 @@ class AgentCardBuilder:
         module_ids = registry.list()
         for removed_id in self._entries.keys() - {*module_ids}:
             del self._entries[removed_id]
-        visible_ids = filter(visible, module_ids)
-        entries = [entry for name in visible_ids if (entry := self._entry(registry, name))]
+        shown_ids = filter(visible, module_ids)
+        entries = [entry for module_id in shown_ids if (entry := self._entry(registry, module_id))]
         fields = {skill.id: details for skill, details in entries}
         skills_text = "1 skill" if len(entries) == 1 else f"{len(entries)} skills"
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
