@@ -384,8 +384,8 @@ NAMED = {
     ("--log-format", "xml"): "takes text or json, not 'xml'",
 }
 UNNAMED = {
-    (*BEARER, "--auth-key", "hunter2-"): "has 8 bytes; at least 32 are safe",
-    (*BEARER, "--auth-key", "short.txt"): "has 8 bytes; at least 32 are safe",
+    (*BEARER, "--auth-key", "hunter2-"): "has 8 bytes; it needs at least 32",
+    (*BEARER, "--auth-key", "short.txt"): "has 8 bytes; it needs at least 32",
     (*BEARER, "--auth-key", "weak.pem"): "RSA key of 2048 to 8192 bits",
     (*BEARER, "--auth-key", "private.pem"): "give the public key, which verifies tokens",
     (*BEARER, "--auth-key", "bad.pem"): "not a public key or certificate in PEM",

@@ -55,7 +55,7 @@ class APIKeyAuthenticator:
             apcore Identity, its id, or a mapping with `id`, `type` (default `service`), `roles`
             and `attrs`.
         header: The header with the key.
-        namespace: Prefix that keeps this authenticator's principals apart from those of others.
+        namespace: Prefix of the principals, to keep them apart from those of other authenticators.
         source: Where *keys* come from, such as the name of a variable, for a warning about short
             keys.
 
@@ -154,18 +154,18 @@ def _read_entries(path: Path, content: bytes) -> Sequence[_Entry]:
         raise ConfigurationError(f"{path} must have the format {FILE_FORMAT}") from None
 
 
-def _hash_keys(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
-    keys = [(_digest_of(key), _to_identity(identity)) for key, identity in entries]
-    if not keys:
+def _hash_keys(keys: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
+    entries = [(_digest_of(key), _to_identity(identity)) for key, identity in keys]
+    if not entries:
         raise ConfigurationError("keys is empty; give at least one API key")
-    if len(dict(keys)) < len(keys):
+    if len(dict(entries)) < len(entries):
         raise ConfigurationError("keys has an API key twice; give each key only once")
-    return keys
+    return entries
 
 
 def _warn_about_short_keys(keys: Mapping[str, IdentityLike], source: str) -> None:
-    """Warn if keys are short; the warning has their ids, never the keys themselves."""
-    # keys given as hashes can't be checked: hashes are longer than SAFE_LENGTH
+    """Warn if keys are short; the warning has the ids of their identities, never the keys."""
+    # a key given as a hash is never reported: the hash is longer than SAFE_LENGTH
     short_keys = [key for key in keys if len(key) < SAFE_LENGTH]
     ids = [_to_identity(keys[key]).id for key in short_keys]
     if ids:
@@ -202,7 +202,7 @@ def _to_identity(identity: IdentityLike) -> Identity:
     has_right_types = isinstance(roles, list | tuple) and isinstance(
         members.get("attrs") or {}, dict
     )
-    # roles or attrs of the wrong type become None, which is no valid text
+    # None, which is no valid text, stands for roles or attrs of the wrong type
     texts: list[Any] = [members.get("id"), members["type"], *(roles if has_right_types else [None])]
     has_valid_texts = all(isinstance(text, str) and text for text in texts)
     if not has_valid_texts or not members.keys() <= MEMBERS:

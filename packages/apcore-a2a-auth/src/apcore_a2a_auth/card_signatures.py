@@ -1,8 +1,8 @@
 """Signatures of Agent Cards (A2A 1.0 §8.4): made by the server, verified by clients.
 
-A signature covers a canonical form of the card: that of the specification or that of the SDK, which
-`canonical_cards` explains. Members that A2A 1.0 does not define are in neither form. The server
-signs both forms, because some verifiers know only one of them, and one valid signature is enough.
+A signature covers a canonical form of the card: that of the specification or that of the SDK (see
+`canonical_cards`). Members that A2A 1.0 does not define are in neither form. The server signs both
+forms, because some verifiers know only one of them, and one valid signature is enough.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from .keys import PUBLIC, Source, VerificationKey, key_of_jwk, read_key
 from .signing_keys import SigningKey, read_source
 
 ALGORITHM = "ES256"
-"""The algorithm that the server signs with, which all implementations support."""
+"""The algorithm that the server signs with, which verifiers commonly accept."""
 MAX_SIGNATURES = 16
 """Maximum number of signatures of a card that are verified, because each takes time."""
 NOT_VALID = "No signature of the card is valid: the card was changed, or signed with another key"
@@ -127,7 +127,7 @@ class CardVerifier:
         algorithms: Accepted algorithms.
 
     Raises:
-        ConfigurationError: No keys are given, one of them can't be read, or an argument is invalid.
+        ConfigurationError: No source of keys is given, or a key or another argument is invalid.
 
     Example:
         ```python
@@ -209,10 +209,10 @@ class CardVerifier:
                 unavailable = error
         if verified is not None:
             return verified
-        raise unavailable or failure  # a signature may be by one of the missing keys
+        raise unavailable or failure  # a key that could not be fetched may be the right one
 
     def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
-        """Yield the keys that may have made *signature*; pinned ones first, without a request.
+        """Yield the keys that may verify *signature*; pinned ones first, without a request.
 
         Raises:
             KeysUnavailableError: A key set cannot be fetched.
@@ -274,7 +274,7 @@ def _read_signing_key(source: Source) -> SigningKey:
 
 
 def _read_pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
-    """Return the id of a pinned key, or None, and the key."""
+    """Return a pinned key after its id, which may be None."""
     if isinstance(source, Mapping):
         jwk: Json = {**source}
         key = key_of_jwk(jwk)

@@ -53,19 +53,20 @@ class ChainAuthenticator:
         """Return the first identity that an authenticator returns; None if there is none.
 
         Raises:
-            TokenRefusedError: A token was refused, and no authenticator accepts the caller. If
-                several authenticators refused it, the error has the reason that comes last in
-                `RefusalReason`.
+            TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
+                failed. If several authenticators refused it, the error has the reason that comes
+                last in `RefusalReason`.
             Exception: An authenticator raised it, and no other accepts the caller.
         """
         result = await self.namespaced_identity(headers)
         return None if result is None else result[1]
 
     async def namespaced_identity(self, headers: Mapping[str, str]) -> tuple[str, Any] | None:
-        """Return the first identity, as a pair with the namespace of its authenticator.
+        """Return the namespace and identity from the first authenticator that accepts the caller.
 
         Raises:
-            TokenRefusedError: A token was refused, and no authenticator accepts the caller.
+            TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
+                failed.
             Exception: An authenticator raised it, and no other accepts the caller.
         """
         failure: Exception | None = None

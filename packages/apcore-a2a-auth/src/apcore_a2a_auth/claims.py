@@ -9,7 +9,7 @@ from apcore import Identity
 from apcore_a2a_core.values import is_array, object_at
 
 ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
-"""Valid ids: one line of up to 255 characters, without control characters or lone surrogates."""
+"""Valid ids: one line of 1 to 255 characters, without control characters or lone surrogates."""
 RESERVED_TYPE = "system"
 """The type that apcore's access rules reserve for the system itself; no token may claim it."""
 TECHNICAL = frozenset({"aud", "exp", "iat", "jti", "nbf"})
@@ -26,7 +26,7 @@ class ClaimMapping:
     Attributes:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
         type: Claim with the type; without a valid type, or for `system`, the type is `user`.
-        roles: Claim with the roles: an array, or a string separated by spaces or commas.
+        roles: Claim with the roles: an array, or a string with spaces or commas between them.
         attrs: Names of attributes and their claims; None for all claims except those about the
             token itself, such as `exp`.
 

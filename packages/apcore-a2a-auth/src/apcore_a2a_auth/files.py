@@ -40,7 +40,7 @@ class KeyFile(Generic[T]):
     Args:
         path: The path of the file, or of a link, whose target may change.
         read: Function that parses the content; its error messages must be safe to log.
-        description: The content in words, for messages, such as "API keys".
+        description: The content in words, such as "API keys", for messages.
 
     Raises:
         ConfigurationError: The file cannot be read, or *read* refuses it.

@@ -137,7 +137,7 @@ class Jwks:
         self._fetched_at, self._is_failing = monotonic(), False
 
     def _matching_key(self, header: Mapping[str, Any]) -> VerificationKey | None:
-        """Return the only key for the algorithm and the id, if given, in *header*."""
+        """Return the one key that matches the algorithm and any id in *header*, or None."""
         key_id, algorithm = header.get("kid"), header.get("alg")
         candidates = [key for kid, key in self._keys if key and key_id in (None, kid)]
         matches = [key for key in candidates if algorithm in key.algorithms]

@@ -51,7 +51,7 @@ REASONS: dict[type, RefusalReason] = {
 class JWTAuthenticator:
     """An authenticator for signed tokens in `Authorization: Bearer …`.
 
-    Signature, expiry and not-before are always checked; issuer and audience are checked if given.
+    Signature, expiry, not-before and audience are always checked; the issuer is checked if given.
     The type of the key decides which algorithms are accepted, never the token; keys and URLs in
     tokens (`jwk`, `jku`, `x5u`) are ignored (RFC 8725).
 
@@ -71,7 +71,7 @@ class JWTAuthenticator:
             never expire are accepted.
         leeway: Accepted clock difference, in seconds.
         schemes: Additional security schemes for the Agent Card, by name, for obtaining tokens.
-        namespace: Prefix that keeps this authenticator's principals apart from those of others.
+        namespace: Prefix of the principals, to keep them apart from those of other authenticators.
 
     Raises:
         ConfigurationError: There is no key, it is too weak, or an option is invalid.

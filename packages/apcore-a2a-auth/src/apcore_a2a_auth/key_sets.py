@@ -23,7 +23,7 @@ NEVER = float("-inf")
 
 
 class KeySet(NamedTuple):
-    """The keys at a URL with their ids, and the times of the last fetch and the last attempt."""
+    """Keys at a URL with their ids, and the times of the last successful fetch and last attempt."""
 
     keys: Sequence[tuple[object, VerificationKey]] = ()
     fetched_at: float = NEVER
@@ -31,13 +31,13 @@ class KeySet(NamedTuple):
 
 
 class KeySets:
-    """Key sets by URL: a configured one, and those at allowed origins that cards name.
+    """Key sets by URL: a configured one, and those that cards name at allowed origins.
 
-    Its methods block; they may be called in any thread.
+    The methods block; they may be called in any thread.
 
     Args:
         url: The URL of the configured key set, if any.
-        origins: Origins from which key sets that cards name are fetched.
+        origins: Origins at which cards may name key sets.
 
     Raises:
         ConfigurationError: A URL or an origin is not valid.

@@ -83,7 +83,7 @@ def algorithms_of(key: object) -> frozenset[str]:
 def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     """Return the key in a JSON Web Key (RFC 7517), or None if it is not for verifying signatures.
 
-    Secret and private keys are not used either: any reader of a key set could sign with them.
+    Secret and private keys give None too; a key that is too weak has no algorithms.
     """
     try:
         if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
@@ -108,7 +108,7 @@ def _read_secret(data: bytes) -> VerificationKey:
     algorithms = frozenset(name for name, size in HMAC.items() if len(data) >= size)
     if not algorithms:
         raise ConfigurationError(
-            f"The secret has {len(data)} bytes; at least {HMAC['HS256']} are safe (RFC 7518 §3.2). "
+            f"The secret has {len(data)} bytes; it needs at least {HMAC['HS256']} (RFC 7518 §3.2). "
             "Generate one with: openssl rand -base64 48"
         )
     if any(map(_is_public, (data, data.strip(), _decode_base64(data)))):

@@ -101,7 +101,7 @@ class IdentityForwarder:
     """A function that returns headers with a token for the caller; see `forward_identity`.
 
     Args:
-        mint: Returns a token for an identity.
+        mint: Function that returns a token for an identity.
         keys: The keys, the first of which signs.
     """
 
@@ -140,7 +140,7 @@ def forward_identity(
 
     Args:
         audience: The agent that the tokens are for: its `JWTAuthenticator` has the same audience.
-        key: The key; see `mint`. In a list, the first one signs, and all are published.
+        key: The key; see `mint`. Of a list, the first key signs, and all public keys are published.
         issuer: Name of this agent, which the remote agent can require.
         lifetime: Seconds until a token expires; each request gets a new one.
         claim_mapping: Names of the claims, as the remote agent reads them.
@@ -173,7 +173,7 @@ def forward_identity(
     )
     mint_token(Identity("check"))  # reports invalid arguments now
     forwarder = IdentityForwarder(mint_token, keys)
-    forwarder.public_keys()
+    forwarder.public_keys()  # reports unusable keys now
     return forwarder
 
 
