@@ -43,9 +43,9 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 class FunctionAgent(Agent):
     """A function, coroutine function, generator function, or object with `__call__`, as an agent.
 
-    A function with one text parameter gets the text of the user; its answer is what it returns or
-    yields. The parameters of other functions are the typed inputs of the skill. The return type
-    becomes the output schema. Parameters with a default and no type keep their default. A
+    A function with one text parameter gets the text of the user; the parameters of other functions
+    are the typed inputs of the skill. The answer is what the function returns or yields; its return
+    type becomes the output schema. Parameters with a default and no type keep their default. A
     parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context`
     gets the context.
 
@@ -203,11 +203,11 @@ async def _in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def _hints_of(function: Any) -> Mapping[str, Any]:
-    """Return the annotations of a function, as far as they can be evaluated."""
+    """Return the annotations of a function, not evaluated if any of them can't be."""
     inner = _inner_function(function)
     try:
         return typing.get_type_hints(inner, include_extras=True)
-    except (NameError, TypeError):  # for a type that only type checkers import, or a builtin
+    except (NameError, TypeError):  # such as for a type that only type checkers import
         return dict(getattr(inner, "__annotations__", {}))
 
 

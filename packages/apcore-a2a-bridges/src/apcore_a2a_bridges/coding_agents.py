@@ -20,7 +20,7 @@ from .turn import Turn
 MAX_SESSIONS = 10_000
 """Maximum number of conversations whose sessions in Codex an agent remembers."""
 CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-"""Tokens that a model has read: new ones, and those written to and read from its cache."""
+"""Members that count input tokens: new ones, and those written to or read from the cache."""
 
 
 def claude_part_out(event: Any, turn: Turn) -> Any:
@@ -39,7 +39,7 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
     if value.get("type") == "result":
         counts = object_at(value, "usage")
         inputs = sum(counts.get(name) or 0 for name in CLAUDE_INPUTS)
-        # the answers of its own commands, such as /cost, are in no other event
+        # only this event has the answers of Claude Code's own commands, such as /cost
         text = None if event.follows_text else value.get("result")
         return [text, Usage(inputs, counts.get("output_tokens") or 0)]
     return None
@@ -87,7 +87,7 @@ class ClaudeCodeAgent(CommandAgent):
         self._command += ["--include-partial-messages", *args]
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
-        """Return commands that resume and begin the session; the likelier one comes first."""
+        """Return a command that resumes the session and one that begins it, the likelier first."""
         session = str(UUID(digest_of(turn)))
         folder = ["--add-dir", str(paths[0].parent)] if paths else []
         flags = ["--resume", "--session-id"] if turn.messages else ["--session-id", "--resume"]
@@ -190,7 +190,7 @@ class _CodexSession:
 
 
 def _with_history(text: str, turn: Turn) -> str:
-    """Return a text for a new session, which does not know the conversation."""
+    """Return a text preceded by the conversation, which a new session does not know."""
     if not turn.messages:
         return text
     transcript = "\n\n".join(

@@ -28,7 +28,7 @@ Format = Literal["text", "json", "lines"]
 TEXT, SESSION = "{text}", "{session}"
 """Placeholders in the arguments of a command."""
 GRACE = 5.0
-"""Seconds that a program has to end after SIGTERM, before SIGKILL."""
+"""Seconds to wait between SIGTERM and SIGKILL."""
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output that is one JSON document, in bytes."""
 SECRET_PREFIX = "APCORE_"
@@ -73,7 +73,7 @@ def openclaw_part_out(event: Any, turn: Turn) -> Any:
     payloads = [payload for payload in event.value.get("payloads") or () if is_object(payload)]
     texts = [payload["text"] for payload in payloads if payload.get("text")]
     urls = [payload["mediaUrl"] for payload in payloads if payload.get("mediaUrl")]
-    # other URLs are paths on the machine that OpenClaw runs on
+    # URLs without http or https are paths on the machine that OpenClaw runs on
     files = [File(url=url) for url in urls if url.startswith(("https://", "http://"))]
     counts = object_at(event.value, "meta", "agentMeta", "usage")
     usage = [Usage(counts.get("input") or 0, counts.get("output") or 0)] if counts else []
@@ -109,7 +109,7 @@ class CommandAgent(Agent):
         cwd: The folder that it runs in.
         env: Variables for the program, in addition to the server's. It does not inherit variables
             that begin with `APCORE_`.
-        grace: Seconds that it has to end after a cancellation.
+        grace: Seconds to wait after a cancellation before the program is killed.
         options: Options of `Agent`.
     """
 

@@ -30,7 +30,7 @@ CHAT = "crew_chat_messages"
 """The input of a crew in which CrewAI expects the conversation."""
 ROLES = {"user": "user", "agent": "assistant"}
 MAX_NAME = 80
-"""Maximum length of the name of a task that is taken from its description, in characters."""
+"""Maximum number of characters of the description that name a task without a name."""
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -171,7 +171,7 @@ class CrewAIAgent(Agent):
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
     def _copy(self, paused: _PausedCrew, done_count: int, stop_index: int | None) -> Any:
-        """Return a copy of the crew that skips finished tasks and has none after *stop_index*."""
+        """Return a copy that skips finished tasks and ends with task *stop_index*, if not None."""
         from crewai.tasks.task_output import TaskOutput
 
         crew = self._crew.copy()
@@ -192,7 +192,7 @@ class CrewAIAgent(Agent):
 
 
 class _NoTaskOutputs:
-    """A replacement for CrewAI's store of the last outputs: a file that all crews share."""
+    """A store of outputs that keeps none: CrewAI's own is a file that all crews share."""
 
     def reset(self) -> None:
         """Do nothing."""
@@ -259,7 +259,7 @@ def _ask(turn: Turn, task: Any, output: Any, paused: _PausedCrew) -> None:
 
 
 def _rest_of(output: Any, streamed_text: str) -> Any:
-    """Return the output that was not streamed: a typed output, or the rest of the text."""
+    """Return the output that was not streamed: all of it, or the rest of the text."""
     if output.pydantic is not None or output.json_dict is not None or not streamed_text:
         return output
     if output.raw.startswith(streamed_text):

@@ -168,7 +168,7 @@ def _inputs_model(state: BaseModel) -> type[BaseModel]:
 
 
 class _InputProvider:
-    """CrewAI's `InputProvider`: returns known answers, and stops the run at the next question.
+    """An `InputProvider` that returns known answers, and stops the run at the next question.
 
     Args:
         answers: The questions with their answers.

@@ -26,7 +26,7 @@ PRIVACY = {
 """Variables that turn off telemetry and the check for new versions; there are no other switches."""
 
 _END = object()
-"""The last event of a run."""
+"""Marker that follows the last event of a run."""
 _in_run: ContextVar[bool] = ContextVar("_in_run", default=False)
 """Whether the current context belongs to a `Run`."""
 

@@ -49,7 +49,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "pydantic-ai": ".pydantic_ai:PydanticAIAgent",
     "strands": ".strands:StrandsAgent",
 }
-"""Bridges by the full name of a type, or by a short name: `module:class`, or the class itself."""
+"""Bridges by the full name of a type or a short name: `module:name`, or the class or function."""
 
 
 class AgentConfigError(ModuleError, ValueError):
@@ -67,7 +67,7 @@ def bridge(agent: Any, **options: Any) -> Any:
         options: Options of `Agent`, and those of the framework's bridge.
 
     Raises:
-        TypeError: No bridge fits the type of the agent, or the bridge has no such option.
+        TypeError: The agent is a class, no bridge fits its type, or the bridge has no such option.
 
     Example:
         ```python
@@ -163,6 +163,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
         AgentConfigError: The config names neither a bridge nor an agent, or there is no such
             bridge, agent or option.
         ImportError: There is no module at the address of the agent.
+        TypeError: No bridge fits the agent.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
     'host'

@@ -136,7 +136,7 @@ class ADKAgent(Agent):
             run_config=self._config(),
         )
         waiting_calls: dict[str, Any] = {}
-        failure, texts, has_partial = "", "", False
+        failure, final_text, has_partial = "", "", False
         async with aclosing(events):
             async for event in events:
                 failure = failure or _failure_in(event)
@@ -146,15 +146,15 @@ class ADKAgent(Agent):
                 new_event = _without_texts(event) if has_partial and not event.partial else event
                 has_partial = bool(event.partial)
                 if self._is_typed:
-                    texts = texts if event.partial else _text_of(event) or texts
+                    final_text = final_text if event.partial else _text_of(event) or final_text
                     new_event = _without_texts(event)
                 yield new_event
         if failure:
             raise ADKError(failure)
         if waiting_calls:
             await self._pause(runner, turn, [*waiting_calls.values()])
-        if self._is_typed and texts:
-            yield json.loads(texts)
+        if self._is_typed and final_text:
+            yield json.loads(final_text)
 
     async def close(self) -> None:
         """Close the runner, unless it was passed as an option."""
@@ -315,6 +315,6 @@ def _response_to(call: Json, turn: Turn) -> Json:
             response = data.get("response")
             return {**response} if is_object(response) else {"result": response}
     answer = turn.answer
-    if is_object(answer) and call["id"] in answer:  # several tools wait
+    if is_object(answer) and call["id"] in answer:  # answers to several calls, by id
         answer = answer[call["id"]]
     return {**answer} if is_object(answer) else {"result": answer}

@@ -101,7 +101,7 @@ def past_messages(turn: Turn) -> list[Any]:
 
 
 async def new_message(agent: Agent, turn: Turn) -> Any:
-    """Return the message of the user, with its files."""
+    """Return the message of the user, with its files and data."""
     from langchain_core.messages import HumanMessage
 
     text = [{"text": turn.text}] if turn.text else []
@@ -111,11 +111,11 @@ async def new_message(agent: Agent, turn: Turn) -> Any:
 
 
 async def merge_config(config: Config | None, turn: Turn, **bridge_config: Any) -> Any:
-    """Return the user's config for a turn, merged with the config of the bridge."""
+    """Return *config* for a turn, merged with the config of the bridge."""
     from langchain_core.runnables.config import merge_configs
 
-    user_config = await maybe_await(config(turn)) if callable(config) else config
-    return merge_configs(user_config, bridge_config)
+    turn_config = await maybe_await(config(turn)) if callable(config) else config
+    return merge_configs(turn_config, bridge_config)
 
 
 def usage_counter() -> Any:
@@ -147,8 +147,8 @@ def usage_counter() -> Any:
 class LangChainAgent(Agent):
     """A runnable of LangChain: a chat model, a chain, a tool.
 
-    A model gets the messages of the conversation. A runnable with a single input gets the text of
-    the user; with several, they are the typed inputs of the skill. Inputs called `history` or
+    A model gets the messages of the conversation. A single text input of a runnable gets the text
+    of the user; other inputs are the typed inputs of the skill. Inputs called `history` or
     `chat_history` get the conversation so far, and one called `messages` also gets the new message.
 
     Args:
@@ -171,9 +171,9 @@ class LangChainAgent(Agent):
         fields = {} if self._takes_messages else _inputs_of(runnable)
         has_memory = _is_a(runnable, MESSAGE_HISTORY)
         self._histories = [] if has_memory else [name for name in HISTORY if name in fields]
-        self._has_messages = MESSAGES in fields
+        self._has_messages_input = MESSAGES in fields
         names = [name for name in fields if name not in (*HISTORY, MESSAGES)]
-        self._takes_mapping = bool(names) or self._has_messages
+        self._takes_mapping = bool(names) or self._has_messages_input
         if options.get("input_key"):
             self._takes_mapping = True
         elif len(names) == 1 and fields[names[0]].get("type") in ("string", None):
@@ -185,7 +185,7 @@ class LangChainAgent(Agent):
             )
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Stream the output of the runnable: text as it comes, other values at the end."""
+        """Stream the output of the runnable: text and messages as they come, other values last."""
         counter = usage_counter()
         config = await merge_config(
             self._config,
@@ -218,7 +218,7 @@ class LangChainAgent(Agent):
         all_inputs = turn.inputs if not self.takes_text else {self.input_key: turn.text}
         inputs = {name: value for name, value in all_inputs.items() if name != ANSWER}
         inputs |= {name: past_messages(turn) for name in self._histories}
-        if self._has_messages:
+        if self._has_messages_input:
             message = await new_message(self, turn)
             return {**inputs, MESSAGES: [*past_messages(turn), message]}
         return inputs

@@ -276,7 +276,7 @@ class LangGraphAgent(Agent):
         model = _model_of(self._graph, "input")
         schema = model.model_json_schema()
         if schema.get("type") == "string":
-            return  # a function with one text parameter takes the user's text
+            return  # an `@entrypoint` function with a text parameter takes the user's text
         self.input_schema = model
 
     def _set_output_schema(self) -> None:
@@ -441,7 +441,7 @@ def _resume_value(turn: Turn) -> Any:
 
 
 def _custom_chunk(item: Any) -> Any:
-    """Convert an item that a node has written to the custom stream to a chunk."""
+    """Return the chunk for an item that a node has written to the custom stream."""
     if isinstance(item, File | Usage | Progress):
         return item
     if isinstance(item, str):

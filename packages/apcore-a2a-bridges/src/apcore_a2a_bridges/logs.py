@@ -15,7 +15,7 @@ _counts: dict[tuple[str, logging.Filter], int] = {}
 class ExceptionTextFilter(logging.Filter):
     """A filter that replaces exceptions in a record by their types; DEBUG gets the whole record.
 
-    It changes exceptions that a record has as its `exc_info` or as arguments.
+    It finds exceptions in `exc_info`, among the arguments, and in dicts among the arguments.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

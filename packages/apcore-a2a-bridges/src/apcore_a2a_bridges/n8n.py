@@ -150,7 +150,7 @@ class N8nAgent(Agent):
             await client.aclose()
 
     def _is_wanted(self, answer: Any) -> bool:
-        """Return whether to send an answer: chunks of nodes not in `nodes` are left out."""
+        """Return whether to send an answer: pieces of nodes not in `nodes` are left out."""
         is_piece = isinstance(answer, StreamEvent)
         return not (is_piece and self._nodes) or answer.node in self._nodes
 

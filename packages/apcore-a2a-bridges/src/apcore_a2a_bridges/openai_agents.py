@@ -166,7 +166,7 @@ def _pause(turn: Turn, calls: Any, state: Json) -> NoReturn:
 
 
 def _no_context(context: Any) -> Json:
-    """Stand for the context of a run, which is created again after a pause."""
+    """Leave the context out of the saved state of a run: each turn passes its own."""
     return {}
 
 
