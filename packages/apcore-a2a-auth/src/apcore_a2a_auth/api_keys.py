@@ -56,8 +56,7 @@ class APIKeyAuthenticator:
             and `attrs`.
         header: The header with the key.
         namespace: Prefix of the principals, to keep them apart from those of other authenticators.
-        source: Where *keys* come from, such as the name of a variable, for a warning about short
-            keys.
+        source: Name of the source of *keys*, such as a variable, for a warning about short keys.
 
     Raises:
         ConfigurationError: There are no keys, a key or an identity is invalid, a key is given

@@ -133,7 +133,7 @@ def forward_identity(
     lifetime: float = LIFETIME,
     claim_mapping: ClaimMapping | None = None,
 ) -> IdentityForwarder:
-    """Return a function for `forward=` of `RemoteAgent` that mints a token for the caller.
+    """Return a function, for `forward=` of `RemoteAgent`, that mints a token for the caller.
 
     It returns no headers for a caller without an identity, so that the request has the credentials
     of this agent itself. A server with that `RemoteAgent` publishes the public keys.
