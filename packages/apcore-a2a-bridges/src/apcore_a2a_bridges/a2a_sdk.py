@@ -46,7 +46,7 @@ SdkEvent: TypeAlias = Message | Task | TaskStatusUpdateEvent | TaskArtifactUpdat
 MAX_EVENTS = 1024
 """Maximum number of unsent events, after which `enqueue_event` waits, as in the SDK."""
 CANCEL_TIMEOUT = 5.0
-"""Seconds that an executor has to end after a cancellation."""
+"""Maximum seconds to wait for an executor's `cancel`, and then for the end of its `execute`."""
 RESERVED = frozenset({"skillId", "apcore"})
 """Members of a task's metadata that belong to the server."""
 INTERRUPTED = {
@@ -79,7 +79,7 @@ class AnyMessage(BaseModel):
 
 
 class Events(EventQueue):
-    """The events of one turn; those that come after its end are dropped."""
+    """The queue of the events of one turn."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[SdkEvent | None] = asyncio.Queue(MAX_EVENTS)
@@ -162,14 +162,14 @@ class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
     Its events become chunks, progress, questions and outcomes. When a task continues, the
-    `RequestContext` has its messages and artifacts in `current_task`, even in another process. The
+    `RequestContext` has its messages and artifacts in `current_task`, even in another replica. The
     context id is `turn.session_id`, which differs between callers;
     `context.call_context.state["turn"]` holds the turn.
 
     Args:
         executor: The executor.
         card: The executor's card. Its name, description and version, and the tags and examples of
-            its skills, are the defaults of these options.
+            its skills, are defaults of the options with these names.
         options: Options of `Agent`.
     """
 

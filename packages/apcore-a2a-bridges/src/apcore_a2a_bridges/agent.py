@@ -77,10 +77,10 @@ class Agent:
         input_key: The input that gets the text of the message.
         output_key: The member of the framework's output that is its text, for bridges that use it.
         before: Function of the turn, called first; it may change the turn, or raise to refuse it.
-        on_event: Function of the turn, the framework's event and the chunk that it has become; it
-            returns the chunk to send instead, or None to send none. If it raises, the task fails.
+        on_event: Function of the turn, the framework's event and one of its chunks; it returns the
+            chunk to send instead, or None to send none. If it raises, the task fails.
         after: Function of the turn, the output and the error; one of the last two is None. A pause
-            by `ask` or `approve` counts as an error. It is not called after a cancellation.
+            by `ask` or `approve` counts as an error. After a cancellation, `after` is not called.
         part_in: Function of a part of the message (JSON of A2A 1.0) and the turn; it returns the
             part for the framework, or None to drop it.
         part_out: Function of a framework's event and the turn; it returns a chunk, a list of
@@ -180,7 +180,7 @@ class Agent:
         raise NotImplementedError
 
     async def abandoned(self, turn: Turn) -> None:
-        """Clean up when a paused task has ended without an answer."""
+        """Clean up when a paused task has ended without another turn."""
 
     async def close(self) -> None:
         """Release the resources of the agent.
@@ -221,7 +221,7 @@ class Agent:
             await maybe_await(self.after(turn, output.value(), None))
 
     async def on_abandoned(self, inputs: Json, context: Context[Any]) -> None:
-        """Tell the agent that its paused task has ended; the server calls this."""
+        """Tell the agent that its paused task has ended without another turn; servers call this."""
         await self.abandoned(self._turn(inputs, context))
 
     def on_unload(self) -> None:

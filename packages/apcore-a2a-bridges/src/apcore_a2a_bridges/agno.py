@@ -79,8 +79,8 @@ def part_out(event: Any, turn: Turn) -> Any:
 class AgnoAgent(Agent):
     """An agent or a team of Agno.
 
-    With a database and `add_history_to_context`, it remembers the conversation in a session of
-    its own; otherwise, it gets the texts of the conversation. Tools that need a confirmation,
+    With a database and `add_history_to_context`, Agno keeps the conversation in a session;
+    otherwise, a new run gets the texts of the conversation. Tools that need a confirmation,
     user input, or execution elsewhere pause the task and its run.
 
     Args:
@@ -184,8 +184,8 @@ def _transcript(messages: list[TextMessage]) -> str:
 
 
 def _is_text(event: Any) -> bool:
-    is_own = not event.parent_run_id and event.event.removeprefix("Team") == "RunContent"
-    return is_own and isinstance(event.content, str)
+    is_own_content = not event.parent_run_id and event.event.removeprefix("Team") == "RunContent"
+    return is_own_content and isinstance(event.content, str)
 
 
 def _fail(event: Any) -> NoReturn:
@@ -236,7 +236,7 @@ def _answer(requirement: Any, turn: Turn) -> None:
 def _ask(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
-    # in a loaded run, `tools` has copies of the calls, without the answers of the user
+    # the tools of a loaded run are copies without the user's answers, so replace them
     own_needs = [need for need in run.requirements or () if need.member_run_id is None]
     tools = {need.tool_execution.tool_call_id: need.tool_execution for need in own_needs}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
