@@ -22,7 +22,7 @@ from .turn import Turn
 THREADS = 64
 """Number of threads for functions that block; further calls wait."""
 TEXT_TYPES = (str, inspect.Parameter.empty, Any)
-"""Annotations of a parameter that takes the user's text."""
+"""Annotations of a parameter or a return value that may be text."""
 STREAMS = ("AsyncGenerator", "AsyncIterable", "AsyncIterator", "Generator", "Iterable", "Iterator")
 """Names of return types of generators."""
 ALLOW_EXTRA = ConfigDict(extra="allow")

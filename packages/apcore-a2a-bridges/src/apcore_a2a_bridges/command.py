@@ -104,8 +104,8 @@ class CommandAgent(Agent):
 
     Args:
         command: The program and its arguments; a `str` is split as a shell does.
-        output: Format of its output: `text`, which is streamed; `json`, one document; or `lines`, a
-            JSON document in each line. With JSON, `output_key` names the member with the text.
+        output: Format of its output: `text`, which is streamed; `json`, one object; or `lines`, a
+            JSON object in each line. With JSON, `output_key` names the member with the text.
         cwd: The folder that it runs in.
         env: Variables for the program, in addition to the server's. It does not inherit variables
             that begin with `APCORE_`.

@@ -81,7 +81,7 @@ class CrewAIFlowAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._kind = kind
         self._fields = {name: getattr(template, name) for name in template.model_fields_set}
-        if not template._instance_persistence:  # the class creates another persistence
+        if not template._instance_persistence:  # the class creates one for each flow
             self._fields.pop("persistence", None)
         self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
         self._methods = frozenset(methods)
