@@ -1,4 +1,4 @@
-"""Figures by skill, which the workers of an agent share: since the start, and of the last hour.
+"""Figures of each skill since the start and in the last hour, shared by the workers of an agent.
 
 Each worker writes into places of its own, in memory that all of them have mapped, and readers add
 up the places of a skill. So a change of a task costs a few additions, and nothing is sent between
@@ -60,7 +60,7 @@ _RUNNING = _RUN_SECONDS + 1
 _TOTALS = _RUNNING + 1
 
 # cells of a minute: unsigned integers
-_STAMP, _STARTED = 0, 1
+_STAMP, _STARTED = 0, 1  # the stamp is the minute, counted from 1970
 ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
 _ERRORS = 6
 """The first of the cells for codes; the last of them is for all other codes."""
@@ -79,11 +79,11 @@ _TEXTS = _FAILURES_AT + MAX_NOTABLE * _RECORD.size
 
 
 class NotableTask(NamedTuple):
-    """A run or a failure that is kept: one of the slowest, or one of the latest.
+    """One of the slowest runs, or one of the latest failures.
 
     Attributes:
         at: When it ended, in seconds since 1970.
-        seconds: How long the run took.
+        seconds: How long the run took; 0 if the task failed without running.
         kind: For a run, the position of its state in `STATES`. For a failure, the position of its
             code in the place, counted from 1, or 0 for none.
         task_id: The task.
@@ -208,10 +208,10 @@ class SkillHour:
 
     Attributes:
         skill: The id of the skill.
-        running: The tasks that run now.
-        started: The tasks that were started in each minute.
-        ended: The tasks that ended in each minute, by their state.
-        errors: The failures by code.
+        running: The number of tasks that run now.
+        started: The number of tasks that were started in each minute.
+        ended: The number of tasks that ended in each minute, by their state.
+        errors: The number of failures by code.
         durations: The number of runs in each bucket of `BOUNDS`.
         slowest: The slowest runs, the slowest first.
         failures: The latest failures, the latest first, each with its code.
@@ -229,9 +229,9 @@ class SkillHour:
     failures: list[tuple[NotableTask, str | None]] = field(default_factory=list[Any])
 
     def percentile(self, share: float) -> float | None:
-        """Return a time in seconds that this share of the runs has not exceeded.
+        """Return a time in seconds that this share of the runs has not exceeded; None without runs.
 
-        It is exact to the width of a bucket of `BOUNDS`.
+        The time is exact to the width of a bucket of `BOUNDS`.
         """
         totals = [*accumulate(self.durations)]
         if not totals[-1]:
@@ -322,13 +322,13 @@ class SkillFigures:
 
     def __init__(self, workers: int = 1) -> None:
         self._workers = workers
-        # untouched pages of such memory take no space
+        # untouched pages of mapped memory take no space
         self._totals = _cells("d", workers * _PLACES_PER_WORKER * _TOTALS)
         self._minutes = _cells("I", workers * _PLACES_PER_WORKER * MINUTES * _MINUTE)
         self._texts = _cells("B", workers * _PLACES_PER_WORKER * _TEXTS)
 
     def recorder(self, worker: int, clock: Clock = time.time) -> "SkillRecorder":
-        """Return the recorder of a worker; each worker has one."""
+        """Create the recorder of a worker; each worker needs one."""
         return SkillRecorder(self, worker, clock)
 
     def clear(self, worker: int) -> None:

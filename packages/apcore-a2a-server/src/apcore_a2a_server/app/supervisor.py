@@ -148,8 +148,8 @@ class Supervisor:
         self._processes: dict[int, _Process] = {}
         self._restarts: dict[int, float] = {}
         """When workers that have ended are started again, by their numbers."""
-        self._ends = dict.fromkeys(range(count), 0)
-        """How often in succession each worker has ended soon after its start."""
+        self._restart_counts = dict.fromkeys(range(count), 0)
+        """How many restarts of each worker have been planned since it was last stable."""
         self._has_started = False
         self._error: BaseException | None = None
         self._signalled_at = 0.0
@@ -158,7 +158,7 @@ class Supervisor:
         self._kill_at = float("inf")
 
     def run(self) -> None:
-        """Run the workers until SIGINT or SIGTERM, and until all of them have ended.
+        """Run the workers until SIGINT or SIGTERM; return when all of them have ended.
 
         Raises:
             BaseException: A worker raised it before it served.
@@ -303,7 +303,7 @@ class Supervisor:
             os._exit(exit_code)  # without waiting for threads, whose modules may hang
 
     def _read(self, process: _Process) -> None:
-        """Read a part of a worker's report."""
+        """Read a part of a worker's report, and act on the report once it is complete."""
         try:
             part = process.link.recv(65536)
         except BlockingIOError:
@@ -367,7 +367,7 @@ class Supervisor:
             return
         number = process.number
         if time.monotonic() - process.started_at > STABLE_AFTER:
-            self._ends[number] = 0
+            self._restart_counts[number] = 0
         pause = self._plan_restart(number)
         message = "Worker %d (process %d) %s; restarting it in %g s"
         extra = {"event": "worker_ended"}
@@ -375,8 +375,8 @@ class Supervisor:
 
     def _plan_restart(self, number: int) -> float:
         """Plan to start a worker again; return the pause before that, in seconds."""
-        pause = RESTART_PAUSES[min(self._ends[number], len(RESTART_PAUSES) - 1)]
-        self._ends[number] += 1
+        pause = RESTART_PAUSES[min(self._restart_counts[number], len(RESTART_PAUSES) - 1)]
+        self._restart_counts[number] += 1
         self._restarts[number] = time.monotonic() + pause
         return pause
 

@@ -20,7 +20,7 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
     """Return the value of the option `tenants`: a mapping, `skills`, or None.
 
     Args:
-        value: Such a value, or texts like `NAME=SKILL` from the command line.
+        value: The option, or from the command line a list of texts such as `NAME=SKILL`.
 
     Raises:
         OptionError: The value has another type, or an invalid name or skill.

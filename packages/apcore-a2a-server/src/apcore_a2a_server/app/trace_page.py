@@ -93,7 +93,7 @@ class TracePage:
         chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # not sorted by their starts: the times of states have only milliseconds
+        # in the order of the runs, not of starts: the times of states have only milliseconds
         spans = [*run_spans(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
@@ -124,7 +124,7 @@ class TracePage:
 
 
 def run_spans(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
-    """Yield the spans of all runs of a task."""
+    """Yield the spans of all runs and waits of a task."""
     for number, chunk in enumerate(chunks):
         for span in sorted(chunk.spans, key=attrgetter("start")):
             parent_id = None if span.parent < 0 else f"{number}.{span.parent}"
