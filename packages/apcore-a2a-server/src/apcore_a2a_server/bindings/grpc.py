@@ -62,7 +62,7 @@ REQUEST_TYPES = {
 """The type of the request of each method."""
 IDENTITY_ONLY = 1
 """Bit set that accepts no compression. A decompressed message may be a thousand times as large as
-the compressed one, and gRPC checks its size too late."""
+the compressed one, and gRPC checks the decompressed size too late."""
 MIN_PING_INTERVAL = 10
 """Minimum seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
@@ -350,11 +350,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Return the only message of a call, or a failure if it is late.
 
-        It is counted until the call ends, because the SDK's servicer keeps it until then.
+        Memory counts the message until the call ends: the SDK's servicer keeps it until then.
 
         Raises:
             InvalidRequestError: The call has no message.
-            TooMuchError: There is no memory for it.
+            TooMuchError: There is no memory for the message.
         """
         body = await self._read(requests, caller.client)
         if isinstance(body, Failure):
@@ -443,7 +443,7 @@ def _retry_details(seconds: object | None) -> list[dict[str, Any]]:
 
 
 def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
-    """Return metadata as headers; names are in lower case, as in HTTP/2."""
+    """Return text metadata as headers; names are in lower case, as in HTTP/2."""
     return joined_headers(
         [(name, value) for name, value in metadata or () if isinstance(value, str)]
     )

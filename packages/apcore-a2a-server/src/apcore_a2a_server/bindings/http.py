@@ -212,7 +212,7 @@ async def send_events(send: Send, connection: Connection, stream: Stream) -> Non
     The `id` of each event is its version. Events that are already waiting share a write. For a
     batch without events, a comment is sent, which keeps the connection alive.
 
-    If the store can't be used, one line is logged for the stream: there may be many streams.
+    If the store can't be used, no traceback is logged, only one line: there may be many streams.
 
     Args:
         send: ASGI's `send`.
@@ -397,9 +397,10 @@ class Endpoint(ABC):
 
 
 class DirectRouter:
-    """ASGI middleware that passes requests directly to some routes, and others to Starlette.
+    """ASGI middleware that passes requests for some routes directly to them.
 
-    It comes last, so that the routes are behind all other middleware.
+    All other requests go to Starlette. The middleware comes last, so that the routes are behind all
+    other middleware.
 
     Args:
         app: Starlette's router, wrapped in its exception handler.

@@ -82,8 +82,8 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 }
 """The HTTP status and the name of `google.rpc.Code` for each error (§5.4).
 
-A part of a media type that the skill does not take gets 400, as 1.0.1 demands (1.0.0 had 415). HTTP
-has 415 for a body that is not JSON (RFC 9110 §15.5.16).
+A message part of a type that the skill does not take gets 400, as 1.0.1 demands (1.0.0 had 415).
+HTTP has 415 for a body that is not JSON (RFC 9110 §15.5.16).
 """
 
 
@@ -96,7 +96,7 @@ class Rest(Endpoint):
     """The dialect of results, if it is not that of the methods."""
 
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
-        """Return the method and the params in the path; refuse unknown ones with 404 or 405."""
+        """Return the method and the params in the path; refuse wrong paths and verbs (404, 405)."""
         path = operation_path(scope)
         target = route(scope["method"], path, self.routes)
         if target is None and (verbs := allowed_verbs(path, self.routes)):
