@@ -19,7 +19,7 @@ class GrpcLimits:
         max_values: Maximum number of values in a message.
         max_calls: Maximum number of concurrent calls that run tasks or stream events.
         client_share: Part of all concurrent calls for one client; None for no limit.
-        request_timeout: Seconds for a request to arrive, besides the time to transfer `max_body` bytes.
+        request_timeout: Seconds for a request to arrive, besides the time to transfer `max_body`.
         keep_alive: Interval in seconds of pings on idle connections.
     """
 
