@@ -35,7 +35,7 @@ from .process import BackgroundTasks
 MAX_QUESTION = 10_000
 """Maximum length of a module's question, in characters; the rest is not shown."""
 MAX_ARGUMENTS = 20
-"""Maximum number of arguments in a request for approval, and of problems with an answer."""
+"""Maximum number of arguments that are shown as text, and of problems with an answer."""
 MAX_VALUE = 200
 """Maximum length of an argument or a choice, in characters; the rest is not shown."""
 MAX_CHOICES = 50
@@ -47,10 +47,10 @@ class Pause:
     """A call that waits for input or approval, with all that is needed to resume it.
 
     Attributes:
-        id: The id of this pause; every question has its own.
+        id: The id of this pause.
         skill_id: The skill that was called; empty if the client must choose one.
         inputs: The inputs of the call.
-        parts: The parts of its message that are not inputs.
+        parts: The parts of the call's message that are not inputs.
         expires: Time at which the pause expires, in seconds since the epoch, by the store's clock.
         granted: The approved calls, each as a `call_key`.
         done: The results of approved calls that have run, by `call_key`.
@@ -120,9 +120,9 @@ class Pause:
         if request is not None:
             question = str(getattr(request, "message", ""))
             return replace(new_pause, question=question, **_members_of_question(request))
-        nested_call = call.approvals.requested
-        approval_id = getattr(error, "approval_id", None) if nested_call is None else None
-        return replace(new_pause, asked=nested_call, token=approval_id)
+        requested_call = call.approvals.requested
+        approval_id = getattr(error, "approval_id", None) if requested_call is None else None
+        return replace(new_pause, asked=requested_call, token=approval_id)
 
     def pack(self) -> bytes:
         """Serialize the pause for the store."""
@@ -203,16 +203,16 @@ def question_parts(pause: Pause) -> list[Part]:
         data = {} if pause.data is None else {"data": pause.data}
         document = {"id": pause.id, "skill": pause.skill_id, **data, "arguments": arguments}
         document["decidedBy"] = "client"
-        parts = _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
+        parts = _text_and_data(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
         return [*parts, *_module_parts(pause)]
-    # approval may be for a call that the skill itself makes
+    # approval may be for a nested call
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
         arguments = pause.inputs  # the call key has sorted them; show them in the original order
     text = "\n".join([f"Approval required for module {skill_id}", *_argument_lines(arguments)])
     decided_by = "client" if pause.token is None else "server"
     document = {"id": pause.id, "skill": skill_id, "arguments": arguments, "decidedBy": decided_by}
-    return _question_parts(text, "approval", document, pause.expires)
+    return _text_and_data(text, "approval", document, pause.expires)
 
 
 def input_required(pause: Pause, question: Message) -> NewState:
@@ -232,7 +232,7 @@ def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
     }
     document = {"id": pause.id, **{k: v for k, v in members.items() if v is not None}}
     lines = [*([problem] if problem else ()), question, *_choice_lines(pause)]
-    parts = _question_parts("\n".join(lines), "input", document, pause.expires)
+    parts = _text_and_data("\n".join(lines), "input", document, pause.expires)
     return [*parts, *_module_parts(pause)]
 
 
@@ -241,7 +241,7 @@ def _module_parts(pause: Pause) -> list[Part]:
 
 
 def _choice_lines(pause: Pause) -> list[str]:
-    """Return the choices of a question for people, numbered if none of them is a number."""
+    """Return the lines that show the choices, with numbers if no choice is itself a number."""
     labels = [clean(word_of(choice), MAX_VALUE) for choice in pause.choices or ()]
     if not pause.skill_id:
         names = [clean(skill["name"], MAX_VALUE) for skill in pause.data["skills"]]
@@ -257,7 +257,7 @@ def _choice_lines(pause: Pause) -> list[str]:
     return [*lines, f"… and {hidden_count} more"] if hidden_count > 0 else lines
 
 
-def _question_parts(text: str, kind: str, document: dict[str, Any], expires: float) -> list[Part]:
+def _text_and_data(text: str, kind: str, document: dict[str, Any], expires: float) -> list[Part]:
     timestamp = datetime.fromtimestamp(expires, UTC).isoformat(timespec="seconds")
     document["expiresAt"] = timestamp.replace("+00:00", "Z")
     return [
@@ -294,7 +294,7 @@ def transition_for_answer(pause: Pause, message: Message, problem: str = "") -> 
     Args:
         pause: The pause.
         message: The message.
-        problem: Why the message does not answer the question; empty if it does.
+        problem: Why the message does not answer a question for input; else empty.
     """
     if problem:
         return repeat_question(pause, message, problem)
@@ -327,8 +327,8 @@ def problem_of(refusal: InvalidParamsError) -> str:
 def approval_in(message: Message, pause: Pause) -> bool | None:
     """Return whether *message* approves the call of *pause*; None if it is unclear.
 
-    Every message answers a question for input, and every message resumes a call whose approval
-    the executor's own handler decides.
+    The result is True for a question for input, which every message answers, and for a call whose
+    approval the executor's own handler decides: every message resumes that call.
     """
     is_input = pause.question is not None and not pause.wants_verdict
     if pause.token is not None or is_input:
@@ -343,7 +343,7 @@ def is_approval(pause: Pause) -> bool:
 
 
 def is_late_answer(task: Task, message: Message) -> bool:
-    """Return whether *message* answers a request for approval that already has an answer."""
+    """Return whether *message* says yes or no after a request for approval has been answered."""
     # in the history, each request of the agent is followed by the messages sent to answer it
     request: Mapping[str, Any] | None = None
     for earlier in task.history:
@@ -371,10 +371,10 @@ def _is_answer(message: Message, request: Mapping[str, Any]) -> bool:
 
 
 def _answer_in(message: Message) -> tuple[bool | None, Any]:
-    """Return whether *message* approves, and the id of the pause that it names, if any.
+    """Return whether *message* approves (None if unclear), and the pause id that it names, if any.
 
     Its texts and its data with `approved` must all give the same answer, and its ids of pauses
-    must all be the same; if any differ, or there is no answer, both values are None.
+    must all be the same; otherwise both values are None.
     """
     verdicts: list[bool | None] = []
     pause_ids: list[Any] = []
@@ -412,8 +412,9 @@ class Expiries:
 
     Args:
         tasks: The live tasks of this process.
-        places: Counts the tasks with a timer by client.
-        on_expired: Called with the message, the pause and the principal of a task that has failed.
+        places: The counter of paused tasks.
+        on_expired: Called when a task has failed, with the message that its failure replies to, the
+            pause and the principal.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ from .setup import Setup
 logger = logging.getLogger(__name__)
 
 EVENTS_PER_YIELD = 10
-"""Number of chunks and messages after which a run yields to the event loop, for its readers."""
+"""Number of chunks, or of progress messages, after which a run yields to the event loop."""
 MAX_PROGRESS = 10_000
 """Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
@@ -84,7 +84,7 @@ class Run:
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
         verdict: Whether the call is admitted.
-        is_repeatable: Whether another replica can repeat the call, since it is stored.
+        is_repeatable: Whether the call is stored so that another replica can repeat it.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class Run:
     async def begin(self) -> None:
         """Create the A2A task or set it to working; do nothing after the first time.
 
-        After a failover, the execute step calls this first, once a thread or process is free: if
-        this replica is lost before that, the attempt does not count.
+        After a failover, the execute step is the first to call this, once a thread or process is
+        free: if this replica is lost before that, the attempt does not count.
         """
         if not self.verdict.is_known:
             try:
@@ -155,7 +155,7 @@ class Run:
             self.verdict.give(None)
 
     async def _begin_task(self) -> Lease | None:
-        """Set the A2A task to working; return the lease to run it."""
+        """Create the A2A task or set it to working; return the lease to run it."""
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         if self.restart is not None:
             await self._change(self.restart)
@@ -209,7 +209,7 @@ class Run:
                 return
             self.token.cancel()
             await self._fail(self._timeout_error())
-        except BaseException as error:  # modules may raise anything; only their task must fail
+        except BaseException as error:  # modules may raise anything, and only their task fails
             # re-raise a cancellation of the run itself; one that the module raised fails the task
             asyncio_task = asyncio.current_task()
             is_canceled = asyncio_task is not None and asyncio_task.cancelling() > 0
@@ -388,7 +388,7 @@ class Run:
                 await self._preflight()
             self._take_place()
             await self.begin()
-        except Exception as problem:  # executors may raise anything; the caller gets it
+        except Exception as problem:  # executors may raise anything
             if self.verdict.is_known:
                 await self._fail(problem)
             else:
@@ -403,8 +403,8 @@ class Run:
         except UnavailableError:
             self._give_up_task()
             return
-        except (TypeError, ValueError) as invalid_question:  # the question is not JSON
-            await self._fail(invalid_question)
+        except (TypeError, ValueError) as invalid:  # a malformed question, or invalid metadata
+            await self._fail(invalid)
             return
         if await self._try_change(transition):
             self.pause = pause
@@ -413,7 +413,7 @@ class Run:
         """Take a place among the client's paused tasks; resumed and restarted tasks need none.
 
         Raises:
-            TooMuchError: The client has too many paused tasks, or exceeds its share of the memory.
+            TooMuchError: There are too many paused tasks, or there is not enough memory.
         """
         if self.resumed_from is None and self.restart is None:
             self._setup.memory.check_pause(self.client, size_of(self.call.message))

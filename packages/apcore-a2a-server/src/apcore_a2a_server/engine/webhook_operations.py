@@ -104,7 +104,7 @@ class WebhookOperations:
 
 
 def _test_notification(record: TaskRecord, webhook: Webhook) -> Notification:
-    """Return a notification of a task's status that is marked as a test."""
+    """Return a notification of a task's status, marked as a test."""
     task = record.task
     payload = TaskStatusUpdateEvent(
         task_id=task.id,
