@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
 OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
-"""The environment variable with an API's credential; `variable_of` returns that of one scheme."""
+"""The environment variable with an API's credential, for schemes without their own variable."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -93,7 +93,8 @@ class Option:
         section: The heading above this option and those after it.
         otherwise: A description of the default, if the value itself does not explain it.
         metavar: The name of the value in help texts.
-        name: The name on the command line, with underscores; by default the field's name.
+        name: The name on the command line, with underscores; by default the field's name, with the
+            prefix of `options_of`.
         kind: The kind of its value on the command line, by default that of the field's type in
             `KINDS`. An option without a kind can only be set in Python.
         choices: All valid values, or () for any.

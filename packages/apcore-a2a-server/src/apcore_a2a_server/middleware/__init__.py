@@ -66,7 +66,7 @@ def build_middleware(
         cors_origins: Origins whose web pages may call the agent; "*" for all.
         allowed_hosts: Names of hosts that are served; empty, or with "*", for all.
         limiter: Counts the requests of each client; None for no limit.
-        refusals: Counts the requests of each address that authentication refuses; None for no
+        refusals: Counts the requests that authentication refuses, by client address; None for no
             limit.
         client_key: Names the client behind a request, for limits; see `ClientKeys`.
         access_log: Whether each request is logged.
@@ -74,7 +74,7 @@ def build_middleware(
         on_response: Function to call with the status of each response.
 
     Raises:
-        ValueError: `url` is invalid.
+        ValueError: `url`, or a security scheme of the authenticator, is invalid.
 
     Example:
         ```python

@@ -174,7 +174,7 @@ class Authentication:
         refusals = None if is_open else self._refusals
         caller = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
         if is_open and caller == _unauthenticated(headers, self._scheme):
-            # a tenant's card is public, unless only some callers may see its skill
+            # the route of the tenant decides whether anonymous callers may see its card
             await self._app(scope, receive, send)
             return
         if isinstance(caller, Refusal):

@@ -19,7 +19,7 @@ from .logs import begin_facts, log_request
 logger = logging.getLogger("apcore_a2a.middleware")
 
 CLIENT_CLOSED_REQUEST = 499
-"""The status in the log if the client disconnected before there was one, as in nginx."""
+"""The status in the log if the client disconnected before the response, as in nginx."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
@@ -54,7 +54,7 @@ class FrontMiddleware:
         public: Exact paths whose reads are logged at DEBUG, since monitoring reads them often.
         allowed_hosts: Names of hosts that are served; empty for all. See `AllowedHosts`.
         allowed_origins: Allowed origins in addition to the agent's own; "*" for all.
-        access_log: Whether each request is logged.
+        access_log: Whether requests are logged, and facts about them added to other log records.
         on_response: Function to call with the status of each response.
 
     Example:
@@ -135,7 +135,7 @@ class FrontMiddleware:
 
 def _trace_of(scope: Scope) -> Trace | None:
     is_traced = b"traceparent" in dict(scope["headers"])
-    # a repeated header is joined with commas, and so invalid
+    # a repeated `traceparent` is joined with commas, and so invalid
     return received_trace(headers_of(scope)) if is_traced else None
 
 
@@ -161,7 +161,7 @@ class AllowedHosts:
         return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
 
 
-# cached, since parsing takes 2 percent of a small request; clients could fill a large cache
+# cached, since parsing takes 2 percent of a small request; kept small, since clients can fill it
 @lru_cache(maxsize=32)
 def host_of(header: str) -> str:
     """Return the name in a `Host` header in lower case, without its port; "" if it is invalid.
@@ -204,7 +204,7 @@ def origin_of(url: str) -> str:
     """Return the origin of the pages at *url*, as browsers write it (RFC 6454 §6.2).
 
     Raises:
-        ValueError: *url* is not a URL.
+        ValueError: *url* can't be parsed.
 
     Example:
         ```python

@@ -276,7 +276,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
     responses that wait.
 
     Args:
-        formatter: Formats records and lines.
+        formatter: Formats the lines of records and of responses.
         level: The level of the log.
     """
 
@@ -312,7 +312,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         if self.level > level:
             return False
         if self._waiting:
-            return True  # as for the first of the waiting responses
+            return True  # checked for the first of the waiting responses
         if logger.filters or logging.getLogRecordFactory() is not logging.LogRecord:
             return False
         while logger.parent is not None:
