@@ -22,7 +22,7 @@ from .fairness import FairSemaphore
 logger = logging.getLogger("apcore_a2a.access_rules")
 
 BUILT_IN = ("apcore.builtin_steps", "BuiltinACLCheck")
-"""apcore's own step, whose rules can be checked without a call; a user's step may do anything."""
+"""Module and class name of apcore's own access step, whose rules can be checked without a call."""
 
 
 class Verdict(NamedTuple):
@@ -38,8 +38,9 @@ AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
 class Access:
     """Checks of whether an executor would refuse calls, made without calling any module.
 
-    `verdicts` uses the executor's access rules if they are an apcore ACL, and `Executor.validate`
-    otherwise; `preflight` always uses `Executor.validate`.
+    `verdicts` uses the executor's ACL, or `Executor.validate` if the executor has no pipeline or
+    has an access step of the user. If `validate` would skip that step, all calls are denied.
+    `preflight` always uses `Executor.validate`.
 
     Args:
         executor: An apcore Executor, or an object with its methods.
@@ -161,7 +162,10 @@ async def _deny(skill_id: str, identity: Identity | None) -> Verdict:
 
 
 async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> Verdict:
-    """Return the ACL's verdict on a call from outside; since apcore 0.28, also on approval."""
+    """Return the ACL's verdict on a call from outside.
+
+    Since apcore 0.28, the verdict also says whether the call needs approval.
+    """
     names = ("async_check_access", "check_access", "async_check", "check")
     check = next(getattr(acl, name) for name in names if hasattr(acl, name))
     context = _context(identity).child(skill_id)  # the context that the access step of a call gets

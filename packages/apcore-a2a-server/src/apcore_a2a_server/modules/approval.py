@@ -37,8 +37,8 @@ class Approvals:
 
     Args:
         granted: The keys of approved calls (see `call_key`), one for each approval.
-        done: The saved results of approved calls, by key and in order. A result after that of a
-            failed call, which is missing, has a key with its number.
+        done: The saved results of approved calls, by key and in order. If an earlier call with the
+            same key has no saved result, a result is saved under a key of its own: `key#number`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Approvals:
         return True
 
     def result(self, context: object) -> tuple[bool, Any]:
-        """Return whether the call was made in an earlier run, and its result."""
+        """Return whether an earlier run has saved the call's result, and the result."""
         if not self._calls:
             return False, None
         _, key, number = self._calls.get(id(context), (None, "", 0))
@@ -87,7 +87,7 @@ class Approvals:
 
 
 def _numbered(key: str, number: int) -> str:
-    """Return the key of the result of one call, of several with the same *key*."""
+    """Return the key for the result of call *number* among those with the same *key*."""
     return f"{key}#{number}"
 
 
@@ -115,13 +115,13 @@ class PipelineRun(Protocol):
         ...
 
     async def admit(self) -> None:
-        """Create the task, since nothing can refuse the call any more."""
+        """Create the task or set it to working, since nothing can refuse the call any more."""
 
     async def begin(self) -> None:
         """Make sure that the task is working, just before the module starts."""
 
     def text_field(self, module_id: str) -> str | None:
-        """Return the name of the output member that is text; None if there is none."""
+        """Return the member of the output that clients get as text; None if there is none."""
 
     async def take_report(self, report: Progress | Usage) -> None:
         """Report progress to readers, or add usage to that of the task."""
@@ -174,8 +174,8 @@ class ApprovalPolicy(NamedTuple):
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.
 
-        Executors without steps and pipelines without a gate do not request it. Before apcore 0.31,
-        the gate ignores approval that only the YAML of a module requires.
+        Executors without an approval gate do not request it. If only the YAML of a module requires
+        approval, the gate requests it only since apcore 0.31, and only with the operator's handler.
         """
         asks_for_yaml = self.reads_yaml and not self.asks_client
         is_for_executor = self.has_gate and (skill.is_gated or asks_for_yaml)

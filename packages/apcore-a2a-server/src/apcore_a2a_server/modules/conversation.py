@@ -91,9 +91,9 @@ async def _drop_progress(text: str, data: Any) -> None:
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
-    It implements `Services` of `apcore_a2a_core`, which describes the members. The values of all
-    members but `metadata` are also in `context.data`, under ``ext.a2a.task_id``,
-    ``ext.a2a.history`` and so on.
+    It implements `Services` of `apcore_a2a_core`, which describes the members. Their values are
+    also in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so on, except
+    `metadata`, and except `answer`, `approved` and `state` before there is an answer.
 
     Attributes:
         report: Writes progress as events of the task.
@@ -190,7 +190,8 @@ def create_context(
         conversation: The value of `context.services`, and the source of `context.data`.
     """
     factory: Any = Context  # its type parameter for `services` can't be inferred
-    # not by `Context.create`, which checks each digit of the trace id: 2 percent of a send
+    # not by `Context.create`, which checks each digit of the trace id: that takes 2 percent of the
+    # time of a send
     context: Context[Conversation] = factory(
         trace_id=trace.trace_id,
         identity=identity,

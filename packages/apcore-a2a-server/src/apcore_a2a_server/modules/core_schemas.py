@@ -21,8 +21,8 @@ def python_patterns(schema: Any) -> Json:
     of a pattern, nor all names of a field, nor the content of a `Json` field.
 
     Returns:
-        `patterns`, each with its flags and the options of its text, and `has_json`: whether texts
-        are parsed as JSON.
+        A dict with `patterns`, each with its flags and `TEXT_OPTIONS`, and `has_json`: whether any
+        texts are parsed as JSON.
     """
     patterns: list[Json] = []
     has_json = False
@@ -46,7 +46,7 @@ TEXT_OPTIONS = {
 
 
 def _python_pattern(node: Json, config: Json) -> Json | None:
-    """Return the pattern of a text field, if Python's `re` matches it."""
+    """Return the pattern of a text field; None if it has none for Python's `re`."""
     pattern = node.get("pattern")
     engine = node.get("regex_engine", config.get("regex_engine"))
     if isinstance(pattern, str) and engine == "python-re":
@@ -59,7 +59,7 @@ def _python_pattern(node: Json, config: Json) -> Json | None:
         for key, name in TEXT_OPTIONS.items()
         if key in node or name in config
     }
-    flags = compiled.flags & ~re.DEBUG  # a flag that would print
+    flags = compiled.flags & ~re.DEBUG  # DEBUG would print
     return {"pattern": compiled.pattern, "flags": flags, "options": options}
 
 

@@ -20,7 +20,7 @@ FORMATS = (
 
 
 class TargetError(ValueError):
-    """A target that can't be served; the message names the target, and what is expected."""
+    """A target that can't be served; the message says why."""
 
 
 def import_file(file: Path, name: str) -> ModuleType:
@@ -63,7 +63,7 @@ def import_module_of(name: str, target: str) -> ModuleType:
 
 
 def _reason(error: Exception, file: Path) -> str:
-    """Describe *error* with the line of *file*, which `reason_of` names for a ModuleLoadError."""
+    """Describe *error* and its line in *file*, as `reason_of` does for a ModuleLoadError."""
     wrapped = ModuleLoadError(module_id=str(file.absolute()), reason="")
     wrapped.__cause__ = error
     return reason_of(wrapped)

@@ -54,7 +54,7 @@ def load_failures() -> Generator[dict[str, str]]:
                 problem: object = error
             case (str(), problem):
                 pass
-            case _:  # "No modules discovered": functions and bindings are loaded later
+            case _:  # drop "No modules discovered": functions and bindings are loaded later
                 return record.levelno >= effective_level and "No modules" not in record.msg
         if isinstance(getattr(problem, "__cause__", None), DeferredError):
             return False
@@ -147,7 +147,7 @@ def parse(file: Path) -> ast.Module | None:
 
 
 def reason_of(problem: object) -> str:
-    """Describe a problem without the message of a module's own exception: it may hold secrets."""
+    """Describe a problem without messages of exceptions that may hold secrets."""
     file = ""
     if isinstance(problem, ModuleLoadError):
         if problem.__cause__ is None:

@@ -46,7 +46,8 @@ def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, A
         server: The base URL of the API; None for the one that the document names.
 
     Raises:
-        TargetError: The document can't be read, or has no operations that can be called.
+        TargetError: The document can't be read, has no operations that can be called, or does not
+            say where the API is; or a credential can't be sent.
     """
     location, data = _read(os.fspath(source))
     label = label_of(location)

@@ -68,7 +68,7 @@ class Parameter:
         name: Its name in the API.
         location: Where it is sent: path, query, header or cookie.
         style: How arrays and objects are written, in the words of OpenAPI.
-        explode: Whether each item or member of the value is written as a value of its own.
+        explode: The `explode` of OpenAPI, which changes how arrays and objects are written.
         is_json: Whether its value is written as JSON.
     """
 
@@ -126,8 +126,8 @@ class Operation:
         parameters: The parameters.
         body: The request body; None if there is none.
         credentials: The credentials of the agent.
-        wraps_output: Whether the output for a JSON object is `{"result": …}` too.
-        other_paths: Patterns of the other paths of the API.
+        wraps_output: Whether JSON objects, like other JSON values, become `{"result": …}`.
+        other_paths: Patterns of other paths of the API, to which inputs must not lead.
     """
 
     method: str

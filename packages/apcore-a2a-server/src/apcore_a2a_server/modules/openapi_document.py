@@ -197,7 +197,7 @@ class Document:
         for status, response in responses.items() if is_object(responses) else ():
             if status.upper() == "2XX" or re.fullmatch("2[0-9]{2}", status):
                 schemas.append(_json_schema(self.resolve(response)))
-        if not schemas or None in schemas:  # an empty response, or one that is not JSON
+        if not schemas or None in schemas:  # no 2xx response, or one without JSON
             return {"type": "object"}, False
         converter = SchemaConverter(self.at, "writeOnly")
         is_wrapped = not all(map(self._describes_object, schemas))
@@ -299,8 +299,8 @@ class Inputs:
             DocumentError: The parameter can't be sent.
         """
         location, name = str(declaration.get("in")), str(declaration.get("name"))
-        is_header = location == "header" and name.lower() in IGNORED_HEADERS
-        if is_header or (location, name.lower()) in self._hidden:
+        is_ignored_header = location == "header" and name.lower() in IGNORED_HEADERS
+        if is_ignored_header or (location, name.lower()) in self._hidden:
             return
         if location not in DEFAULT_STYLES:
             raise DocumentError(f"the parameter {name} is in {location}")
@@ -319,7 +319,7 @@ class Inputs:
         self.parameters.append(parameter)
 
     def add_body(self, declaration: Json) -> Body | None:
-        """Add inputs for the members of the request body, or else one for the whole body.
+        """Add inputs for the members of the request body, or one input for the whole body.
 
         Raises:
             DocumentError: The body can't be sent.
@@ -397,7 +397,7 @@ def _is_encoded(schema: Any) -> bool:
 
 
 def _json_schema(holder: Mapping[str, Any]) -> Any:
-    """Return the schema of the JSON that a response or a parameter has; None without JSON."""
+    """Return the schema of the JSON content of a response or parameter, if there is any."""
     content: Any = holder.get("content")
     for media_type, value in content.items() if is_object(content) else ():
         if _preference(media_type) == 0 and is_object(value):

@@ -64,7 +64,7 @@ class JobContext:
 
     Attributes:
         data: The items of its data that can be pickled, such as `ext.a2a.history`, each pickled.
-        attributes: Its other attributes, each pickled.
+        attributes: Its `KEPT_ATTRIBUTES` that can be pickled, each pickled.
     """
 
     data: Mapping[str, bytes]

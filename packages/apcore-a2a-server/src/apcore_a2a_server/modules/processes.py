@@ -1,7 +1,7 @@
 """Processes for synchronous modules that declare `resources = {"cpu": True}`.
 
 A thread that computes shares the interpreter lock with the server; a process does not, and it can
-be ended. `process_worker` is the code that runs there.
+be ended. The processes run the code of `process_worker`.
 """
 
 import asyncio
@@ -173,8 +173,8 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
 class ProcessPool:
     """A pool of processes for modules that compute, by default as many as there are cores.
 
-    A process is started when none is free, and kept for further calls. If its call is canceled or
-    times out, it is ended.
+    A process is started when none is free, and kept for further calls. A process whose call is
+    canceled or times out is ended.
 
     Clients with waiting calls take turns. While one client has more than its share of the
     processes, other clients may start additional ones. At most *limit* idle processes are kept.

@@ -1,8 +1,8 @@
 """Cache for the JSON Schemas of a module's models.
 
 apcore generates the JSON Schema of a model three times per call, which takes most of the time of
-a small call. Each module *instance* gets a stand-in for its model class that caches the schema and
-behaves like the class otherwise; the class itself is not changed.
+a small call. Each module *instance* gets, in place of its model classes, stand-ins that cache the
+schemas and behave like the classes otherwise; the classes themselves are not changed.
 """
 
 from collections.abc import Callable
@@ -55,14 +55,14 @@ class CachedSchema(SchemaStandIn):
         return self._schema
 
     def model_validate(self, data: Any, **options: Any) -> Any:
-        """Validate *data* as the model does, but report only a large list's first invalid item."""
+        """Validate *data* as the model does; in large data, stop at a list's first invalid item."""
         validate = self._model.model_validate
         if (self.is_slow or is_large(data)) and self._stepwise is not None:
             validate = self._stepwise.validate_python
         return self._validate(validate, data, options)
 
     def model_validate_json(self, data: str, **options: Any) -> Any:
-        """Validate JSON as the model does, but report only a large list's first invalid item."""
+        """Validate JSON as the model does; in long texts, stop at a list's first invalid item."""
         validate = self._model.model_validate_json
         if (self.is_slow or len(data) > LARGE_TEXT) and self._stepwise is not None:
             validate = self._stepwise.validate_json
@@ -70,7 +70,7 @@ class CachedSchema(SchemaStandIn):
 
     @cached_property
     def _stepwise(self) -> SchemaValidator | None:
-        """The validator for large values; None if the model has its own validation methods."""
+        """The validator for large values; None if pydantic's validation methods are not used."""
         names, model = ("model_validate", "model_validate_json"), self._model
         class_members = [vars(base) for base in model.__mro__ if base is not BaseModel]
         is_custom = any(name in members for members in class_members for name in names)
