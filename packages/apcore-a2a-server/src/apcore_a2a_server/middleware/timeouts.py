@@ -82,9 +82,9 @@ class ResponsiveClock:
 class RequestTimeoutProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol, extended to close connections whose request does not arrive in time.
 
-    A request must arrive within `seconds`, plus one second for each 64 KB. The same holds for a
-    connection that sends nothing. Time does not count while the server processes a request or does
-    not read from the connection, or while its event loop is blocked.
+    A request must arrive within `seconds`, plus one second for each 64 KB. A new connection that
+    sends nothing is closed after `seconds`, too. Time does not count while the server processes a
+    request or does not read from the connection, or while its event loop is blocked.
     """
 
     seconds: ClassVar[float] = 10.0
@@ -163,9 +163,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
 
     def _is_too_large(self) -> bool:
         """Return whether the head, or the framing of the body, has too many bytes."""
-        # Chunks of one byte have five bytes of framing. Without a bound per byte of content, a
-        # client could send framing and chunk extensions without end and never reach the limit of
-        # the body.
+        # Chunks of one byte have five bytes of framing. Without a limit, a client could send
+        # framing and chunk extensions without end and never reach the limit of the body.
         allowed_framing = min(MAX_FRAMING_PER_BYTE * self._body_size, MAX_FRAMING)
         return self._overhead > MAX_HEAD + allowed_framing
 
