@@ -44,13 +44,21 @@ class Connection:
 
     Attributes:
         disconnected: Whether the client has disconnected.
+        has_ended: Whether the request has ended.
         before_store: Called just before the task of the request's message is stored.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "before_store", "disconnected", "receive")
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "before_store",
+        "disconnected",
+        "has_ended",
+        "receive",
+    )
 
     def __init__(self, receive: Receive | None = None) -> None:
-        self.disconnected = False
+        self.disconnected = self.has_ended = False
         self.before_store: Callable[[], None] = _ignore
         self.receive = receive
         # not an ExitStack, which takes two kilobytes: each open stream has a connection
@@ -60,6 +68,7 @@ class Connection:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.has_ended = True
         if self._callbacks:
             function, arguments = self._callbacks.pop()
             try:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import inf
 from types import TracebackType
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import RateLimiter
@@ -61,7 +60,7 @@ class Memory:
         self._share = share
         self._bodies_of: Counter[str] = Counter()
         self._tasks = tasks
-        self._awaited_ids: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+        self._awaited_ids: dict[Connection, str] = {}
 
     @property
     def running(self) -> int:
@@ -75,9 +74,9 @@ class Memory:
 
     def keep_for(self, connection: Connection, task_id: str) -> None:
         """Keep a task until the request that has started it ends, even if the task ends earlier."""
-        self._awaited_ids[connection] = task_id
-        # if the request has already ended, this is not called, but its connection is deleted soon
-        connection.callback(self._awaited_ids.pop, connection, None)
+        if not connection.has_ended:
+            self._awaited_ids[connection] = task_id
+            connection.callback(self._awaited_ids.pop, connection, None)
 
     def take(self, client: str, size: int) -> None:
         """Count *size* bytes for a client.
@@ -128,13 +127,15 @@ class Memory:
             client: The client, as in `Caller.client`.
             size: Bytes to count in addition to these.
         """
-        used_bytes = self._bodies_of[client] + self._tasks.bytes_of(client)
+        # `get`, since a Counter calls a Python function for each missing key
+        used_bytes = self._bodies_of.get(client, 0) + self._tasks.bytes_of(client)
         return self._share is not None and used_bytes + size > self._share
 
     def _excess(self, client: str, size: int) -> int:
         """Return the bytes in excess of the limits if a client used *size* bytes more."""
         reserve = self.limit // RESERVE_DIVISOR if self.exceeds_share(client, size) else 0
-        return self.bodies + self.running + self.stored + size + reserve - self.limit
+        kept_bytes = self._tasks.kept_bytes + self._tasks.store.kept_bytes
+        return self.bodies + kept_bytes + size + reserve - self.limit
 
 
 class BodyBytes:

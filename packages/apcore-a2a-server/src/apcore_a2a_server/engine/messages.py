@@ -37,9 +37,22 @@ def new_id() -> str:
         ```
     """
     # `uuid.UUID` takes several times as long, as it makes an integer and an object first
-    time, digits = f"{time_ns() // 1_000_000:012x}", urandom(10).hex()
-    variant = "89ab"[int(digits[0], 16) % 4]
-    return f"{time[:8]}-{time[8:]}-7{digits[1:4]}-{variant}{digits[4:7]}-{digits[7:19]}"
+    digits = urandom(10).hex()
+    variant = VARIANTS[digits[0]]
+    return (
+        f"{_id_prefix(time_ns() // 1_000_000)}{digits[1:4]}-{variant}{digits[4:7]}-{digits[7:19]}"
+    )
+
+
+VARIANTS = {digit: "89ab"[number % 4] for number, digit in enumerate("0123456789abcdef")}
+"""The first digit of the variant (RFC 9562 §4.1), by a random digit."""
+
+
+@lru_cache(maxsize=2)
+def _id_prefix(milliseconds: int) -> str:
+    """Return the part of an id that depends on its time; cached, as a send needs several ids."""
+    time = f"{milliseconds:012x}"
+    return f"{time[:8]}-{time[8:]}-7"
 
 
 def now() -> Timestamp:

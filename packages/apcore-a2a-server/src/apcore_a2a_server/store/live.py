@@ -350,7 +350,7 @@ class LiveTasks:
 
     def bytes_of(self, client: str) -> int:
         """Return about how many bytes the live tasks of a client take, here or in the store."""
-        return self._bytes_of[client]
+        return self._bytes_of.get(client, 0)
 
     def count_for(self, client: str, task_id: str) -> None:
         """Count a task for *client*, as long as it is live."""
