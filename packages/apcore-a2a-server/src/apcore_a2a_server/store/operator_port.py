@@ -25,7 +25,7 @@ class OperatorPort:
     """Figures and deletion of tasks; a store that lacks them need not override these methods."""
 
     async def open_tasks(self) -> OpenTasks | None:
-        """Return figures about the open tasks of all processes; None if the store has none."""
+        """Return figures about the open tasks of all processes; None if they are not counted."""
         return None
 
     async def count_failed_webhooks(self) -> int | None:

@@ -70,7 +70,8 @@ class WebhookQueue:
             with another number are outdated, and skipped when they come up.
         due: when the first event is due, or its claim expires, by the monotonic clock.
         is_claimed: whether the first event is being delivered.
-        failure: the reason why the webhook has failed, until it has been saved.
+        failure: the reason why the webhook has failed; empty if it has not. The queue of a failed
+            webhook is kept until the failure has been saved.
     """
 
     task_id: str
@@ -98,12 +99,13 @@ class WebhookHistory:
     Attributes:
         config: the push config of the webhook.
         attempts: the last attempts as text.
-        given_up: the version of the first notification that was given up; 0 for none.
+        given_up_version: the version of the first notification that the latest failure has given
+            up; 0 for none.
     """
 
     config: TaskPushNotificationConfig
     attempts: str = ""
-    given_up: int = 0
+    given_up_version: int = 0
 
 
 DueQueue: TypeAlias = tuple[int, WebhookQueue]
@@ -115,8 +117,8 @@ class Outbox:
 
     Args:
         on_due: Called when a method of this object makes a notification due.
-        keeps_history: Returns whether attempts of a task's webhooks are kept, until `forget` is
-            called for the task.
+        keeps_history: Returns whether to keep the attempts of a task's webhooks; `forget` drops
+            them.
 
     Attributes:
         bytes: the approximate size of all pending notifications and all attempts.
@@ -264,10 +266,10 @@ class Outbox:
     def first_given_up_version(self, task_id: str, config_id: str) -> int:
         """Return the version of the first notification of a webhook that was given up, or 0."""
         history = self._histories.get(task_id, {}).get(config_id)
-        return 0 if history is None else history.given_up
+        return 0 if history is None else history.given_up_version
 
     def forget(self, task_id: str) -> None:
-        """Drop the attempts of a task's webhooks."""
+        """Drop the histories of a task's webhooks."""
         for config_id in [*self._histories.get(task_id, ())]:
             self._drop_history(task_id, config_id)
 
@@ -329,7 +331,7 @@ class Outbox:
             self._failing.pop(task_id, None)
 
     def _pending_queues(self) -> Iterator[WebhookQueue]:
-        """Yield the queues that have events, oldest task first."""
+        """Yield the queues that have events, task by task."""
         return (queue for queues in [*self._queues.values()] for queue in queues if queue.events)
 
     def _queue_of(self, record: TaskRecord, webhook: Webhook) -> WebhookQueue:
@@ -367,7 +369,7 @@ class Outbox:
             self.bytes += len(history.attempts) - size
 
     def _exceeds_limits(self, owner: str) -> bool:
-        """Return whether an owner has too many pending notifications, or too large ones."""
+        """Return whether an owner has too many pending notifications, or too many bytes of them."""
         has_too_many = self._pending[owner] > self._max_pending
         return has_too_many or self._bytes_of[owner] > MAX_BYTES_PER_OWNER
 
@@ -447,7 +449,7 @@ class Outbox:
         queue.failure = reason
         history = self._history(queue) if queue.events else None
         if history is not None:
-            history.given_up = queue.events[0].version
+            history.given_up_version = queue.events[0].version
         self._failing[queue.task_id] = None
         if reason is TOO_MANY:
             self._dead_letters += len(queue.events)

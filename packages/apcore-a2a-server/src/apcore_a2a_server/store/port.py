@@ -63,11 +63,11 @@ class Event(Struct, frozen=True):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether it lacks large messages of its task."""
+        """Whether the payload is a task that lacks large messages."""
         return isinstance(self.payload, Task) and bool(gaps(self.payload))
 
     def filled(self, record: TaskRecord | None) -> "Event":
-        """Return the first event of a task with the large messages that its record still has."""
+        """Return this first event of a task with the large messages that its record still has."""
         payload = structs.replace(self.payload)
         if isinstance(payload, Task):
             history, first = ((), 0) if record is None else (record.task.history, record.first)
@@ -131,9 +131,10 @@ class Lease(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An orphaned task that was leased to a replica, which must resume or end it.
+    """A task that a replica has claimed, and must resume or end.
 
-    The lease of the task expired or was released, or the task is paused and its deadline passed.
+    The task was orphaned, since its lease expired or was released, or it is paused and its deadline
+    has passed.
 
     Attributes:
         record: the task as it was last saved.
@@ -159,7 +160,7 @@ class SendKey:
     digest: bytes
 
     def conflict(self, digest: bytes, task_id: str) -> RepeatedError:
-        """Return the error if task *task_id* has this key, from a body with the hash *digest*."""
+        """Return the error to raise: task *task_id* has this key, for a body with hash *digest*."""
         return (RepeatedError if digest == self.digest else KeyReusedError)(task_id)
 
 
@@ -182,7 +183,8 @@ class NewTask(Struct, frozen=True):
 
     def slim_events(self) -> list[Event]:
         """Return the events with gaps for the large messages of the task."""
-        # a small task has none, and a message that was not counted can't be found again
+        # A small task has no large messages. If `first` is negative, messages were not counted, and
+        # those that are left out could not be found again.
         if self.size < LARGE_MESSAGE or self.record.first < 0:
             return [*self.events]
         return [event.without_large() for event in self.events]
@@ -231,8 +233,9 @@ class Retention:
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
         log_ttl: seconds that an ended task, or its log, is kept.
-        max_events: the number of latest events that a log always keeps. A log with twice as many
-            is cut down to this number; readers that need older ones get a snapshot of the task.
+        max_events: the number of latest events that a log always keeps. A log with more than twice
+            as many is cut down to this number; readers that need older ones get a snapshot of the
+            task.
     """
 
     max_logs: int = 10_000
@@ -241,7 +244,7 @@ class Retention:
 
 
 Renew: TypeAlias = Callable[[Sequence[Lease], Replica], Awaitable[Sequence[Lease]]]
-"""Function that renews the leases of a replica, saves what it reports, and returns lost leases."""
+"""Function that renews leases, saves the report of their replica, and returns lost leases."""
 
 
 class Store(OperatorPort, OutboxPort):
@@ -295,7 +298,7 @@ class Store(OperatorPort, OutboxPort):
         """Open files or connections unless they are open; called by `start`."""
 
     async def close(self) -> None:
-        """Release all resources; no other method is called after this one."""
+        """Release all resources; after this, only `start` may be called."""
 
     async def check(self) -> None:
         """Raise an exception, of any kind, if the store can't be used."""

@@ -19,7 +19,7 @@ PAYLOAD_TYPES: tuple[type[Message], ...] = (
     a2a.TaskStatusUpdateEvent,
     a2a.TaskArtifactUpdateEvent,
 )
-"""Types of bodies in the other tables, by their first byte."""
+"""Types of bodies in the other tables, by the first byte of the body."""
 TABLES = (*BODY_TYPES, "events", "outbox")
 """All tables with bodies."""
 

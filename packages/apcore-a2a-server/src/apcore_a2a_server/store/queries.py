@@ -51,7 +51,9 @@ class Query:
 
 
 def parse_cursor(cursor: str) -> int:
-    """Return the number in a client's page cursor: that of the last task on the previous page.
+    """Return the number in a cursor of `InMemoryTaskStore.list`.
+
+    The number is that of the last task on the previous page.
 
     Raises:
         InvalidParamsError: The cursor is not a number of at most 18 digits.
@@ -68,7 +70,7 @@ class Page:
     Attributes:
         records: the tasks on the page.
         next_cursor: the cursor of the next page; None on the last one.
-        total: the number of tasks on all pages; counted for the order "updated" only.
+        total: the number of tasks on all pages; a store may leave it 0 for the order "created".
     """
 
     records: list[TaskRecord]

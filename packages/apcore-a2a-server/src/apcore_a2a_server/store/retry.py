@@ -21,7 +21,7 @@ async def retry_while_unavailable(
 
     Args:
         attempt: The function to call; its argument says whether this is a retry. An earlier attempt
-            may then have been stored although its reply was lost.
+            may then have succeeded although its reply was lost.
         lease_seconds: How long a lease lasts; after that the writer may have lost the task.
 
     Raises:

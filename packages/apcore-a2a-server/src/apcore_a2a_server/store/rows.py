@@ -140,8 +140,8 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
 def open_tasks_from(rows: Iterable[Any]) -> OpenTasks:
     """Return the figures of open tasks, from rows with a state, a count and the oldest time."""
     counts, oldest_times = Counter[TaskState](), dict[TaskState, float]()
-    for name, count, oldest in rows:
-        state = STATES[name]
+    for number, count, oldest in rows:
+        state = STATES[number]
         counts[state] += count
         oldest_times[state] = min(oldest, oldest_times.get(state, oldest))
     return OpenTasks(counts, oldest_times)

@@ -27,7 +27,7 @@ UNAVAILABLE_ERRORS = (
 )
 """Errors of a database that is unreachable, stopping, out of resources, or has become a standby."""
 CLOSE_TIMEOUT = 3.0  # seconds
-BACKGROUND_TIMEOUT = 10.0  # seconds for a statement that no caller waits for
+BACKGROUND_TIMEOUT = 10.0  # seconds for a statement that no client waits for
 CONNECTION_OPTIONS: dict[str, Any] = {
     "timeout": 5,  # seconds to connect
     "command_timeout": BACKGROUND_TIMEOUT,
@@ -174,7 +174,7 @@ class Database(Queries):
             UnavailableError: The database can't be reached, or has not replied in time; the
                 statement may have been run or not.
         """
-        pool = self._pool  # `close` waits for the connection, but drops its own reference at once
+        pool = self._pool  # `close` sets `_pool` to None before it waits for running sessions
         if pool is None:
             raise StoreError("The store is not open: call its `start` first")
         try:

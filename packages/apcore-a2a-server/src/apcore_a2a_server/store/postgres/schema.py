@@ -35,7 +35,7 @@ async def migrate(connection: Any) -> int:
         SchemaError: The schema is newer than this package.
     """
     async with connection.transaction():
-        # Released at the end of the transaction; until then other replicas wait here.
+        # The lock is released at the end of the transaction; until then other replicas wait here.
         await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         current_version = await version_of(connection)
         if not current_version:
@@ -72,7 +72,7 @@ async def _create_schema(connection: Any) -> None:
 
 
 async def version_of(connection: Any) -> int:
-    """Return the schema version; 0 if the database has no `apcore_a2a` schema."""
+    """Return the schema version; 0 if the database has no tables of the store."""
     if await connection.fetchval("SELECT to_regclass('apcore_a2a.migrations')") is None:
         return 0
     schema_version: int = await connection.fetchval(sql.get_schema_version.text)
@@ -85,7 +85,7 @@ async def is_latest(connection: Any) -> bool:
 
 
 async def version(url: str) -> int:
-    """Return the schema version of a database; 0 for an empty one.
+    """Return the schema version of a database; 0 if it has no tables of the store.
 
     Raises:
         UnavailableError: The database can't be read.
@@ -95,7 +95,7 @@ async def version(url: str) -> int:
 
 
 async def check(url: str) -> CheckResult:
-    """Check a database for missing tables and indexes, and count its tasks.
+    """Check a database for missing tables and indexes; count its tasks and dead letters.
 
     Raises:
         UnavailableError: The database can't be read.

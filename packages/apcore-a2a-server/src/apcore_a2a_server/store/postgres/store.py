@@ -220,7 +220,7 @@ class PostgresStore(DatabaseOutbox):
         return StaleError()
 
     async def _trim(self, record: TaskRecord, first_event: int) -> None:
-        """Cut the event log down to its latest events once it has twice `max_events`."""
+        """Cut the event log down to its latest events once it has more than twice `max_events`."""
         limit = self.retention.max_events
         if record.version - first_event + 1 > 2 * limit:
             await self._database.execute(

@@ -93,9 +93,9 @@ class ProcessLock:
             raise UnavailableError(IN_USE.format(self._path)) from None
 
     def release(self) -> None:
-        """Unlock the file, whose connections must be closed.
+        """Unlock the file; its connections must be closed already.
 
-        Closing the descriptor would drop the locks that SQLite has on the file.
+        Closing the descriptor drops the locks of all connections to the file in this process.
         """
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -112,7 +112,7 @@ async def _connect_in_thread(path: Path, lock: ProcessLock) -> tuple[Connection,
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
-        # the thread may still migrate the file, which no other process may use until then
+        # until the thread has migrated the file, no other process may use it
         future.add_done_callback(partial(_abandon, lock))
         raise
 
@@ -231,7 +231,7 @@ class InThread:
             worker = store.worker(writes=self._writes)
             return await worker.call(lambda connection: method(store, connection, *args, **kwargs))
 
-        return call  # type: ignore[return-value]  # mypy takes async functions for Coroutines only
+        return call  # type: ignore[return-value]  # for mypy, `call` returns a Coroutine
 
 
 reads = InThread(writes=False)
