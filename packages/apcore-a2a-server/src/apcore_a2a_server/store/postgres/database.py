@@ -82,7 +82,7 @@ def select(statement: Statement, conditions: tuple[str, ...], order: str = "") -
     return Statement(with_conditions(statement.template, conditions, order))
 
 
-class Queries(ABC):
+class StatementRunner(ABC):
     """An object that runs statements with named parameters."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Queries(ABC):
         return None if row is None else row[0]
 
 
-class Session(Queries):
+class Session(StatementRunner):
     """A connection that runs statements.
 
     Args:
@@ -121,7 +121,7 @@ class Session(Queries):
         return rows
 
 
-class Database(Queries):
+class Database(StatementRunner):
     """A pool of connections; a statement runs on any of them.
 
     Args:

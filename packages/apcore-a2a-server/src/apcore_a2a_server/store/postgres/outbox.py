@@ -30,7 +30,7 @@ from apcore_a2a_server.store.webhooks import (
     with_webhook,
 )
 
-from .database import Database, Queries, Session, select, sql
+from .database import Database, Session, StatementRunner, select, sql
 from .rows import owner_bytes, owner_text, webhook_arrays
 
 
@@ -149,9 +149,9 @@ class DatabaseOutbox(Store):
         return dead_letters
 
 
-async def webhooks_of(queries: Queries, task_id: str) -> list[Webhook]:
+async def webhooks_of(runner: StatementRunner, task_id: str) -> list[Webhook]:
     """Return the webhooks of a task, oldest first."""
-    return [webhook_from(*row) for row in await queries.fetch(sql.get_webhooks, task_id=task_id)]
+    return [webhook_from(*row) for row in await runner.fetch(sql.get_webhooks, task_id=task_id)]
 
 
 async def save_webhooks(

@@ -175,7 +175,7 @@ class PostgresStore(DatabaseOutbox):
             raise await self._refusal(change)
         if self._notifier is not None:
             self._notifier.notify(task_id, record.version)
-        # What follows runs in its own transactions, after the commit of the change: a statement
+        # The statements below run in their own transactions, after the commit: a statement
         # does not see rows that concurrent transactions commit while it runs.
         if row["missed"]:
             await self.add_missed(task_id, [event.version for event in change.state_events])

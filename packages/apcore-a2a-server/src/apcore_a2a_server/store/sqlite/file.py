@@ -30,7 +30,7 @@ MethodResult = TypeVar("MethodResult")
 
 IN_USE = (
     "{} is in use by another process. A file is for one process; "
-    "several processes share a PostgreSQL database"
+    "several processes can share a PostgreSQL database"
 )
 
 
