@@ -91,7 +91,7 @@ class OutboxPort(ABC):
             The number of notifications that were given up.
         """
 
-    async def mark_due(self) -> None:  # noqa: B027 - durable stores keep them
+    async def mark_due(self) -> None:  # noqa: B027 - durable stores keep notifications
         """Make those notifications due now that no other process can deliver."""
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
