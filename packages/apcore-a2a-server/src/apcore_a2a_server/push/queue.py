@@ -30,7 +30,7 @@ PER_OWNER = 32
 MAX_CLAIMED = 512
 """Maximum number of notifications that a process holds, including those that wait for a slot."""
 PREFETCH_FACTOR = 2
-"""Claimed notifications per delivery slot, so that a free slot need not wait for the store."""
+"""Maximum number of claims per delivery slot, so that a free slot need not wait for the store."""
 POLL_INTERVAL = 1.0
 """Seconds between checks for notifications that other replicas have added."""
 COUNT_INTERVAL = 2.0
@@ -46,7 +46,7 @@ class DeliveryQueue:
 
     Args:
         store: The store whose outbox has the notifications.
-        sender: The sender that makes an attempt.
+        sender: The sender that makes the attempts.
         settings: The timeout of an attempt, and the limit for pending notifications.
     """
 

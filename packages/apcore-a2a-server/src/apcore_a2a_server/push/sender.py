@@ -28,7 +28,7 @@ GONE = 410
 """The status with which a receiver asks for no more notifications."""
 
 OnResult: TypeAlias = Callable[[AttemptResult, int], None]
-"""Callback that takes a result of attempts, and the number of notifications that have it."""
+"""Callback that takes a result, and the number of notifications with this result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class WebhookSender:
         transport: The transport that posts to URLs.
         signer: The signer of notifications.
         retries: Delays before further attempts, in seconds.
-        on_result: Called with the results of attempts.
+        on_result: Called with each result.
         spans: The spans of OpenTelemetry; None if they are off.
     """
 
@@ -62,14 +62,14 @@ class WebhookSender:
         Returns:
             Seconds until the next attempt; None after the last one, or if none was made.
         """
-        span = Trace.read(notification.webhook.trace)
-        if span is not None:
-            begin_facts(task=notification.task_id, trace_id=span.trace_id)
+        task_span = Trace.read(notification.webhook.trace)
+        if task_span is not None:
+            begin_facts(task=notification.task_id, trace_id=task_span.trace_id)
         task = await self._task(notification)
         is_late = asyncio.get_running_loop().time() > deadline
         if task is None or is_late:  # a deleted task has no notifications left to settle
             return None
-        response, attempt = await self._time_attempt(self._post(notification, task, span))
+        response, attempt = await self._time_attempt(self._post(notification, task, task_span))
         if response.is_success:
             await self.tasks.store.settle(notification, attempt)
             self.on_result("delivered", 1)
@@ -89,14 +89,14 @@ class WebhookSender:
             notification: The notification.
             task: The task for the body of protocol 0.3.
         """
-        span = Trace.read(notification.webhook.trace)
-        _, attempt = await self._time_attempt(self._post(notification, task, span))
+        task_span = Trace.read(notification.webhook.trace)
+        _, attempt = await self._time_attempt(self._post(notification, task, task_span))
         return attempt
 
     async def _time_attempt(
         self, pending_response: Awaitable[WebhookResponse]
     ) -> tuple[WebhookResponse, Attempt]:
-        """Wait for the response; return it with the record of the attempt, delivered or failed."""
+        """Return the response, and the attempt with the result `delivered` or `failed`."""
         at, start = time.time(), time.monotonic()
         response = await pending_response
         seconds = time.monotonic() - start
@@ -165,7 +165,7 @@ class WebhookSender:
         self.on_result("failed", dead_letters)
 
     def _retry_delay(self, notification: Notification, response: WebhookResponse) -> float:
-        """Return the seconds until the next attempt."""
+        """Log the failed attempt; return the seconds until the next one."""
         attempt, max_attempts = notification.attempts, len(self.retries) + 1
         requested_delay = response.retry_after if response.status in (429, 503) else 0
         seconds = max(self.retries[attempt - 1], requested_delay)

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from apcore_a2a_server.fields import DAY, KINDS, LIST_TYPES, OptionError, check, option
 
 Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
-"""Secrets for all receivers, or a mapping of secrets by the origins of receivers."""
+"""A list of secrets, or a mapping of secrets by the origins of receivers."""
 MIN_SECRET = 24
 """Minimum size of a secret, in bytes (Standard Webhooks, "Symmetric keys")."""
 SECRET_RULE = "whsec_ and base64 of at least 24 bytes, for example from `openssl rand -base64 32`"
 ANY_RECEIVER = "*"
-"""Key of the master secrets, from which the secrets of all other receivers are derived."""
+"""Key of the master secrets, from which receivers without secrets of their own get derived ones."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A host name, as resolvers accept it."""
@@ -28,10 +28,11 @@ HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGN
 class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
-    Each of the `secrets` adds a signature, so that receivers can rotate secrets. Every receiver
-    has its own key, derived from the secret, so that it can't forge notifications for another. A
-    mapping sets the secrets of receivers explicitly: the keys are origins, or `*` for all others;
-    a value is a secret or a list of secrets. In a list, `ORIGIN=whsec_…` does the same.
+    Each secret of a receiver adds a signature, so that secrets can be rotated. From a secret in a
+    list, a different secret is derived for each receiver, so that no receiver can forge
+    notifications for another. A mapping gives receivers secrets of their own: the keys are origins,
+    or `*` for a secret to derive from; a value is a secret or a list of secrets. In a list,
+    `ORIGIN=whsec_…` does the same.
 
     Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
     check the addresses. A webhook fails when its receiver answers 410, when a notification
@@ -175,9 +176,9 @@ def _check_host(host: str) -> None:
 def _is_proxy(address: str) -> bool:
     try:
         url_parts = urlsplit(address)
-        has_port = url_parts.port != 0
+        is_valid_port = url_parts.port != 0
     except ValueError:
         return False
     extras = url_parts.path.strip("/") + url_parts.query + url_parts.fragment
     is_http = url_parts.scheme in ("http", "https")
-    return is_http and bool(url_parts.hostname) and has_port and not extras
+    return is_http and bool(url_parts.hostname) and is_valid_port and not extras

@@ -109,7 +109,7 @@ class Signer:
 
 
 def receiver_secret(master: str, origin: str) -> str:
-    """Return the secret of the receivers at *origin*: its HMAC-SHA256, keyed with *master*.
+    """Return the secret of receivers at *origin*: the HMAC-SHA256 of *origin*, with key *master*.
 
     Example:
         ```python

@@ -38,7 +38,7 @@ class WebhookResponse(NamedTuple):
         status: The HTTP status; 0 without a response.
         reason: A description for logs and clients, without text from the receiver.
         retry_after: Seconds to wait, if the receiver asks for a delay (RFC 9110 §10.2.3).
-        code: The kind of failure, if it is one.
+        code: The kind of failure; ignored after a success.
     """
 
     status: int
@@ -134,7 +134,7 @@ class _BoundedStream(httpcore.AsyncNetworkStream):
         data = await self._inner.read(min(max_bytes, READ_SIZE), timeout)
         self._bytes_read += len(data)
         # A read of buffered TLS data does not suspend: without this, an endless response would
-        # keep the event loop from running anything else until it has `MAX_READ` bytes.
+        # keep the event loop from running anything else until `MAX_READ` bytes are read.
         await asyncio.sleep(0)
         return data
 
@@ -175,8 +175,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     """
 
     def __init__(self, guard: Guard | None) -> None:
-        anyio: Any = httpcore.AnyIOBackend()  # another class if anyio is missing
-        self._inner: httpcore.AsyncNetworkBackend = anyio
+        backend: Any = httpcore.AnyIOBackend()  # typed differently if anyio is missing
+        self._inner: httpcore.AsyncNetworkBackend = backend
         self._guard = guard
 
     async def connect_tcp(
@@ -190,15 +190,15 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         """Connect to the first address of the host that accepts the connection.
 
         Raises:
-            RefusedError: The host has an address that is not allowed.
+            RefusedError: The host has no address, or one that is not allowed.
         """
         addresses = (
             [host]
             if self._guard is None
             else await self._guard.addresses(host, port, _principal.get())
         )
-        # Each address has its share of the timeout, so that one that drops packets leaves time for
-        # the others.
+        # Each address has its share of the timeout, so that an address that drops packets leaves
+        # time for the others.
         share = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:
@@ -222,7 +222,7 @@ def _webhook_response(response: httpcore.Response) -> WebhookResponse:
 
 
 def _retry_after(value: bytes | None) -> float:
-    """Return the seconds of a `Retry-After` header, a number or a date; 0 if it is invalid."""
+    """Return the seconds of a `Retry-After` header, a number or a date; 0 if missing or invalid."""
     text = (value or b"").decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return min(int(text[:9]), MAX_WAIT)
