@@ -108,7 +108,7 @@ class ScannedStore(InProcessStore):
             await self._store.save_push_config(task_id, replace(webhook.config, tenant=tenant))
 
     async def _scan(self, context_id: str | None, query: Query) -> AsyncIterator[TaskRecord]:
-        """Yield the records of a context that match *query*."""
+        """Yield the records that match *query*, of a context or, without *context_id*, of all."""
         cursor: str | None = None
         while True:
             result = await self._store.list(context_id or None, cursor, PAGE_SIZE)
@@ -145,8 +145,8 @@ class ScannedSdkStore(ScannedStore):
     def __init__(self, store: Any) -> None:
         adapter: Any = SdkStore(store)
         super().__init__(adapter)
-        name, webhooks = f"{type(store).__name__} of a2a-sdk", "Webhooks are kept in memory too"
-        self._limits_values = name, f"{webhooks}. Tasks are listed by their last change of state"
+        limits = "Webhooks are kept in memory too. Tasks are listed by their last change of state"
+        self._limits_values = f"{type(store).__name__} of a2a-sdk", limits
         self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
 
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
@@ -154,7 +154,7 @@ class ScannedSdkStore(ScannedStore):
         return self._webhooks.get(task_id, ())
 
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Replace the task's webhooks; those of the oldest tasks beyond `max_logs` are dropped."""
+        """Replace the task's webhooks; beyond `max_logs` tasks, drop those written longest ago."""
         self._webhooks.pop(task_id, None)
         if webhooks:
             self._webhooks[task_id] = webhooks

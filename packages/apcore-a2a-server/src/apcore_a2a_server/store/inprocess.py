@@ -123,7 +123,7 @@ class InProcessStore(Store):
             if task_log.webhooks:
                 await self.write_webhooks(task_id, task_log.webhooks)
             await self.save(record)
-        except BaseException as error:  # a user's store may raise anything, or it was cancelled
+        except BaseException as error:  # any error of a user's store, or a cancellation
             del self._logs[task_id]
             if send_key is not None:
                 self._send_keys.pop((record.owner, send_key.text), None)
@@ -136,7 +136,7 @@ class InProcessStore(Store):
         return self._lease(task_id, task_log)
 
     async def _reserve(self, owner: str, send_key: SendKey, task_id: str) -> None:
-        """Reserve an idempotency key for a task, unless another existing task has it."""
+        """Reserve an idempotency key for a task; raise an error if an existing task has it."""
         owner_and_key = owner, send_key.text
         while entry := self._send_keys.get(owner_and_key):
             digest, existing_id = entry
@@ -188,20 +188,20 @@ class InProcessStore(Store):
     async def _save_state(self, change: Change, task_log: TaskLog, has_ended: bool) -> bool:
         """Save a change of state; return False if the end of a task could not be saved.
 
-        The end is not undone when saving fails: the module has finished, and readers must learn
-        how. Any other change is undone and the error raised; an end too, if saving is cancelled.
+        An end is not undone when saving fails: the module has finished, and readers must learn the
+        outcome. Any other change is undone and the error raised; an end too, if saving is cancelled.
         """
-        # The webhook is added first, so that the notifications of this change include it.
+        # The webhook is added first, so that it gets the notifications of this change.
         previous_webhooks = task_log.webhooks
         try:
             if change.webhook is not None:
                 await self._add_webhook(change.record.task.id, change.webhook)
-        except BaseException:  # nothing has changed, whatever was raised
+        except BaseException:  # of any kind; only the version has changed so far
             task_log.version = change.base
             raise
         try:
             await self.save(change.record)
-        except BaseException as error:  # a user's store may raise anything, or it was cancelled
+        except BaseException as error:  # any error of a user's store, or a cancellation
             if has_ended and isinstance(error, Exception | BaseExceptionGroup):
                 return False
             task_log.version = change.base

@@ -34,7 +34,7 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Callback for a new state or a restart: takes the task before, None if new, and after it."""
+"""Callback for a new state or a restart; takes the old record (None for a new task) and the new."""
 
 
 class Waiter:
@@ -143,7 +143,7 @@ class Waiters:
             waiter.wake(version)
 
     def tasks(self) -> list[str]:
-        """Return the tasks that readers wait for."""
+        """Return the ids of the tasks that readers wait for."""
         return [*self._waiters]
 
 
@@ -224,7 +224,7 @@ class LiveTasks:
         async with live.lock:
             try:
                 live.lease = await self.store.create(new_task)
-            except BaseException as error:  # a user's store may raise anything, or it was cancelled
+            except BaseException as error:  # any error of a user's store, or a cancellation
                 # After a cancellation a durable store may have the task: the next change finds out.
                 if isinstance(error, Exception) or not self.store.is_durable:
                     self._remove(record.task.id)
@@ -308,7 +308,7 @@ class LiveTasks:
         if self.store.is_durable:
             self._drop_call(record)
             self._remember(live, events)
-        # Without a lease, another replica may change the task in a shared store at any time.
+        # In a shared store, other replicas may change a task that this one has no lease of.
         if has_ended or (live.lease is None and self.store.is_shared):
             self._remove(record.task.id)
         else:

@@ -37,7 +37,7 @@ CheckResult: TypeAlias = tuple[Sequence[str], Sequence[tuple[int, int]], int]
 async def check(address: str) -> Report:
     """Check a store's schema and integrity, and count its tasks.
 
-    The store is only read, and agents may keep using it. All tables and indexes must exist. An
+    The store is only read, and agents may keep using it. A missing table or index is a fault. An
     SQLite file is read as a whole to find damage.
 
     Args:
