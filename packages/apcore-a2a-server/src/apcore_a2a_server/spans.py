@@ -50,7 +50,7 @@ class Spans:
         Args:
             name: The name of the span, from a small set of names.
             kind: Its kind.
-            parent: Its parent; None for the current span.
+            parent: Its parent; None, or a trace without a span, for the current span.
             attributes: Its attributes.
         """
         context = None
@@ -66,7 +66,7 @@ class Spans:
         ) as span:
             try:
                 yield span
-            except BaseException as error:  # the type of any exception is recorded
+            except BaseException as error:  # a cancellation counts as a failure too
                 self.fail(error)
                 raise
 
@@ -76,7 +76,7 @@ class Spans:
         return self.span(f"execute_tool {module_id[:MAX_ATTRIBUTE]}", attributes=attributes)
 
     def fail(self, error: BaseException) -> None:
-        """Record the type of *error* in the current span, unless the error is no failure."""
+        """Mark the current span as failed with the type of *error*, unless `NO_FAILURES` has it."""
         error_type = type(error).__name__
         if error_type not in NO_FAILURES:
             self.fail_with(error_type)
