@@ -17,7 +17,10 @@ Without a bound, each token of a long text would copy all the tokens before it.
 def append_parts(
     parts: list[Part], new_parts: Iterable[Part], max_joined: float = MAX_JOINED
 ) -> None:
-    """Append parts to a list; a text joins the last text if this is below *max_joined* characters."""
+    """Append parts to a list.
+
+    A text joins the last part of the list if that is a text of under *max_joined* characters.
+    """
     for part in new_parts:
         is_joinable = bool(parts) and _are_joinable(parts[-1], part)
         if is_joinable and len(parts[-1].text or "") < max_joined:
