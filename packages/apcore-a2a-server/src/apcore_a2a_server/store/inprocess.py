@@ -188,9 +188,9 @@ class InProcessStore(Store):
     async def _save_state(self, change: Change, task_log: TaskLog, has_ended: bool) -> bool:
         """Save a change of state; return False if the end of a task could not be saved.
 
-        An end that can't be saved is not undone: the module has finished, and readers must learn the
-        outcome. Any other change is undone and the error raised. If saving is cancelled, an end is
-        undone too.
+        An end that can't be saved is not undone: the module has finished, and readers must learn
+        the outcome. Any other change is undone and the error raised. If saving is cancelled, an end
+        is undone too.
         """
         # The webhook is added first, so that it gets the notifications of this change.
         previous_webhooks = task_log.webhooks
