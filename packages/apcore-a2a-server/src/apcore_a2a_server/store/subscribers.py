@@ -40,6 +40,7 @@ async def follow(
         after: The last version that the reader has.
         first: An event to begin with: a snapshot of the task at version *after*.
         until: The states in which the stream ends: `SETTLED`, or `TERMINAL` to read on at a pause.
+            The stream ends too if the task is deleted.
         on_pause: Called when the reader has all events of a paused task, perhaps repeatedly.
         idle: Seconds without an event after which a keep-alive is yielded.
     """

@@ -27,7 +27,7 @@ class TaskLog(Struct):
     webhooks: Sequence[Webhook] = ()
     """Its webhooks, whether or not they could be saved."""
     spans: str = ""
-    """The spans of its runs so far."""
+    """The spans of its runs and waits so far."""
 
     def is_claimable(self) -> bool:
         """Return whether its lease has expired, or its deadline has passed."""

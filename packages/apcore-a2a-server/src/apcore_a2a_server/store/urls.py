@@ -15,7 +15,7 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
     """Return the store at *address*; nothing is opened before its `start`.
 
     Args:
-        address: `memory`; `sqlite:///` and a path, absolute with four slashes; or the URL of a
+        address: `memory`; `sqlite:///` and a path, so four slashes if it is absolute; or the URL of a
             PostgreSQL database.
         memory: Makes a store in memory.
 
@@ -61,7 +61,7 @@ def parse_address(address: str) -> tuple[str, str]:
 
 
 def import_backend(backend: str, module: str = "") -> Any:
-    """Return the package of a backend, or one of its modules.
+    """Return the package of a backend, or one of its modules, such as `.schema`.
 
     Raises:
         ImportError: A package that it needs is not installed; the message says how to install it.

@@ -84,7 +84,7 @@ class Notification:
         payload: the event.
         webhook: the webhook as it was when the notification was claimed.
         attempts: how often the notification has been claimed, this time included.
-        task: the task at the time of the event, if the store still has it.
+        task: the task at the time of the event; None if the store does not keep it.
     """
 
     task_id: str

@@ -139,7 +139,7 @@ class FileOutbox(FileStore):
         return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks where an owner has more than *max_pending*."""
+        """Count pending notifications; fail webhooks of owners with more than *max_pending*."""
         owner_rows = await self._count_pending()
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         dead_letters = await self.dead_letter(owners, max_pending) if owners else 0
@@ -156,8 +156,8 @@ class FileOutbox(FileStore):
     ) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count.
 
-        Before that, fail the webhooks of *owners* that have notifications beyond the first
-        *max_pending* of their owner.
+        Before that, for each of *owners*, fail the webhooks with notifications beyond the owner's
+        first *max_pending*.
         """
         limit = {"max_pending": max_pending, "reason": TOO_MANY}
         parameters = [{"owner": owner, **limit} for owner in owners]
@@ -176,7 +176,7 @@ def replace_webhooks(
 ) -> None:
     """Replace the *existing* webhooks of a task."""
     task = {"task_id": task_id}
-    # a webhook of which only the position or the failure has changed keeps its attempts
+    # a webhook whose push config is unchanged keeps its attempts
     attempts: dict[bytes, str] = {}
     if existing:
         attempts = dict(connection.execute(sql.get_attempts, task).fetchall())

@@ -49,7 +49,7 @@ def migrate(connection: sqlite3.Connection) -> int:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.create_function("as_json", 2, _as_json)
     for number, script in enumerate(MIGRATIONS[current_version:], current_version + 1):
-        # one transaction for each version, which also sets its number
+        # a transaction per version; it sets the version number too
         connection.executescript(
             f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
         )
@@ -81,7 +81,7 @@ async def version(path: str) -> int:
 
 
 async def check(path: str) -> CheckResult:
-    """Check a file for damage, and for missing tables and indexes; count the tasks of a sound one.
+    """Check a file for damage, missing tables and missing indexes; if it is sound, count its tasks.
 
     Raises:
         UnavailableError: The file does not exist, or can't be read.
@@ -134,7 +134,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         if reason == sqlite3.SQLITE_READONLY_ROLLBACK:
             return _begin_to_read(path, "mode=rw")
         # In a folder that can only be read, SQLite can't create the index of a log. Without a
-        # log there is nothing to index, and no process that could add to it.
+        # log there is nothing to index, and no process is writing the file.
         if reason in READ_ONLY_FOLDER_CODES and not _has_log(path):
             return _begin_to_read(path, "immutable=1")
         raise

@@ -106,7 +106,7 @@ class SqliteStore(FileOutbox):
         return Lease(task_id, 1)
 
     async def change(self, change: Change) -> Lease | None:
-        """Store a change; retry while the file is unavailable, for example on a full disk."""
+        """Store a change; if the file is unavailable, as on a full disk, retry for half a lease."""
         return await retry_while_unavailable(
             lambda is_retry: self._change(change), self.lease_seconds
         )

@@ -163,7 +163,7 @@ def _run_job(connection: sqlite3.Connection, job: _Job) -> bool:
     changes_before, job.error = connection.total_changes, None
     try:
         job.result = job.function(connection)
-    except BaseException as error:  # the caller gets it, unless no job can use the file
+    except BaseException as error:  # the caller gets it; an outage fails all jobs
         if _outage_reason(error) is not None:
             raise
         job.error = error

@@ -1,4 +1,4 @@
-"""The checks of tasks, events, queries and retention."""
+"""The checks of tasks, events, queries, retention and repeated sends."""
 
 import asyncio
 from dataclasses import replace
@@ -197,13 +197,13 @@ async def pages_of_all_owners_have_the_tasks_of_each(store: Store) -> None:
 
     orders: tuple[Order, ...] = ("created", "updated")
     for order in orders:
-        every_owner = Query(None, order=order, limit=2)
-        assert await list_ids(every_owner) == ["t5", "t4", "t3", "t2", "t1", "t0"]
-        assert await list_ids(replace(every_owner, context_id="c1")) == ["t5", "t3", "t1"]
-        assert await list_ids(replace(every_owner, state=COMPLETED)) == []
-        assert await list_ids(every_owner.for_all("%tenant|tea|")) == ["t2"]
-        assert await list_ids(replace(every_owner.for_all("%tenant|tea|"), context_id="c1")) == []
-        cursor = (await store.query(every_owner)).next_cursor
+        base_query = Query(None, order=order, limit=2)
+        assert await list_ids(base_query) == ["t5", "t4", "t3", "t2", "t1", "t0"]
+        assert await list_ids(replace(base_query, context_id="c1")) == ["t5", "t3", "t1"]
+        assert await list_ids(replace(base_query, state=COMPLETED)) == []
+        assert await list_ids(base_query.for_all("%tenant|tea|")) == ["t2"]
+        assert await list_ids(replace(base_query.for_all("%tenant|tea|"), context_id="c1")) == []
+        cursor = (await store.query(base_query)).next_cursor
         await raises(InvalidParamsError, store.query(Query("None", order=order, cursor=cursor)))
     assert (await store.query(Query(None, order="updated", limit=1))).total == len(owners)
 

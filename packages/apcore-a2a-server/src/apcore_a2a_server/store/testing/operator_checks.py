@@ -1,4 +1,4 @@
-"""The checks of figures and deletion for operators, for stores that have them."""
+"""The checks of the methods for operators, some of which a store may lack."""
 
 import time
 

@@ -118,7 +118,7 @@ async def a_notification_that_is_not_settled_is_due_again(store: Store) -> None:
     await asyncio.sleep(2 * LEASE)
     (reclaimed,) = await claim_due(store)
     assert (reclaimed.version, reclaimed.attempts) == (1, 2)
-    await store.settle(first)  # does nothing: it was claimed again since
+    await store.settle(first)  # does nothing: it has been claimed again
     await store.postpone(reclaimed, 0)
     assert [notification.attempts for notification in await claim_due(store)] == [3]
 
@@ -324,12 +324,12 @@ async def a_webhook_status_says_what_is_pending(store: Store) -> None:
     assert (await status(store)).pending == 2
     (first,) = await claim_due(store)
     await store.postpone(first, 60)
-    pending = await status(store)
-    assert (pending.task_id, pending.owner) == ("t1", "ada")
-    assert pending.webhook == hook()
-    assert pending.pending == 2
-    assert pending.due is not None
-    assert 50 < pending.due - await store.now() < 70
+    postponed = await status(store)
+    assert (postponed.task_id, postponed.owner) == ("t1", "ada")
+    assert postponed.webhook == hook()
+    assert postponed.pending == 2
+    assert postponed.due is not None
+    assert 50 < postponed.due - await store.now() < 70
     assert await store.give_up(first, "status 500", attempt(1, "failed")) == 2
     failed = await status(store)
     assert (failed.pending, failed.due, failed.webhook.failure) == (0, None, "status 500")
