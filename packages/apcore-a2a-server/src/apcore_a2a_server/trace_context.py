@@ -25,7 +25,7 @@ MAX_MEMBERS = 32
 KNOWN_FLAGS = 0x03
 """The flags of Trace Context 2, sampled and random; others must not be passed on."""
 UNUSABLE_IDS = frozenset({"0" * 32, "f" * 32})
-"""Trace ids that are not accepted: zeros are invalid, and apcore refuses the id of only f."""
+"""Trace ids that are not accepted: all zeros are invalid, and apcore refuses all f."""
 SAMPLED = "01"
 """The flags of a trace that begins here."""
 
@@ -63,7 +63,7 @@ class Trace(Struct, frozen=True):
     def of_task(cls, metadata: Mapping[str, Any]) -> "Trace | None":
         """Return the trace of the task with this metadata; None if it names none."""
         members: Mapping[str, Any] = metadata.get("apcore", {})
-        if "traceId" not in members:  # the task is of an earlier version
+        if "traceId" not in members:  # an earlier release created the task
             return None
         return cls(members["traceId"], flags=members.get("traceFlags", SAMPLED))
 
@@ -162,8 +162,8 @@ NOT_FAILURES = frozenset(
 SpanRow: TypeAlias = list[Any]
 """A span: number, number of its parent or -1, kind, name, start, end or 0, and whether it failed.
 
-Times are those of the monotonic clock. Every run makes several rows, so they are lists, which are
-serialized without conversion.
+Times are by the monotonic clock, those of a wait in seconds since 1970. Every run makes several
+rows, so rows are lists, which are serialized without conversion.
 """
 NUMBER, NAME, START, END, HAS_FAILED = 0, 3, 4, 5, 6
 
@@ -201,7 +201,7 @@ class SpanLog:
             self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
 
     def begin(self, name: str, kind: SpanKind = "call", chain: Sequence[str] = ()) -> SpanRow:
-        """Begin the span of a module's call. The first call is that of the run's skill.
+        """Begin the span of a call of a module. The first call is that of the run's skill.
 
         Args:
             name: The id of the module.
@@ -262,11 +262,12 @@ def wait_text(name: str, since: float) -> str:
     """
     now = time()
     row = [0, -1, "wait", name, min(since, now), now, False]
+    # no offset: the times are in seconds since 1970 already
     return encode((0, 0.0, now, [row])).decode() + "\n"
 
 
 class StoredSpan(NamedTuple):
-    """A span as it was stored.
+    """A span that `stored_spans` has parsed.
 
     Attributes:
         number: Its number among the spans of its run.
@@ -310,8 +311,8 @@ def _read_chunk(dropped: int, offset: float, now: float, rows: Sequence[Any]) ->
     spans: list[StoredSpan] = []
     for number, parent, kind, name, start, end, has_failed in rows:
         seconds = round((end or now) - start, 6) if end or now else None
-        status: SpanStatus = "error" if has_failed or (now and not end) else "ok"
-        known_status = "running" if seconds is None else status
+        ended_status: SpanStatus = "error" if has_failed or (now and not end) else "ok"
+        status = "running" if seconds is None else ended_status
         short_name, began = str(name)[:MAX_NAME], start + offset
-        spans.append(StoredSpan(number, parent, kind, short_name, began, seconds, known_status))
+        spans.append(StoredSpan(number, parent, kind, short_name, began, seconds, status))
     return SpanChunk(dropped, spans)
