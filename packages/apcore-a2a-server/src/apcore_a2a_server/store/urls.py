@@ -15,8 +15,8 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
     """Return the store at *address*; nothing is opened before its `start`.
 
     Args:
-        address: `memory`; `sqlite:///` and a path, so four slashes if it is absolute; or the URL of a
-            PostgreSQL database.
+        address: `memory`; `sqlite:///` and a path, so four slashes if it is absolute; or the URL
+            of a PostgreSQL database.
         memory: Makes a store in memory.
 
     Raises:
