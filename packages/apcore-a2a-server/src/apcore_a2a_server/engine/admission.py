@@ -220,8 +220,8 @@ class Admission:
     ) -> tuple[Call, Pause]:
         """Return the call that resumes a paused task, and the pause.
 
-        The other arguments are those of `new_call`. Whether the call runs is decided later, by
-        `transition_for_answer`.
+        The arguments besides *record* are those of `new_call`. `transition_for_answer` decides
+        later whether the call runs.
 
         Raises:
             InvalidParamsError: The pause is for input, and the parts are not an input.

@@ -36,7 +36,7 @@ class Answer:
         inputs: Its inputs: those of the paused call, with the answer.
         other_parts: The parts of the message that are not inputs, as JSON.
         is_text: Whether the answer is text.
-        problem: Why the text is not an answer, for the client; empty if it is one.
+        problem: Why the answer does not fit, for the client; empty if it does.
         message_parts: Parts for the module in place of the message's; None for the message's.
     """
 
@@ -66,8 +66,7 @@ def read_answer(
     it is a JSON object of inputs.
 
     Raises:
-        InvalidParamsError: The message has no text and its parts are not an input, or its data does
-            not fit the question.
+        InvalidParamsError: The answer is not text, and is no input or does not fit the question.
         ContentTypeNotSupportedError: The skill does not take the parts' media types.
     """
     texts = _texts(parts)
@@ -80,7 +79,7 @@ def read_answer(
     except PartError as error:
         problem = f"The answer {error}"
         return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
-    if new_inputs is None:  # no input takes text: the module finds it in the conversation
+    if new_inputs is None:  # no input takes text: the module finds the text in the conversation
         all_parts = [to_builtins(part) for part in parts]
         if pause.choices:
             all_parts = [_chosen_part(pause.choices, text), *other_parts]

@@ -91,7 +91,7 @@ class Ticket(Struct, frozen=True):
 
     Attributes:
         task_id: The id of the message's task.
-        after_version: The version of the task before the message, whose events have later versions.
+        after_version: The version after which the stream of the task's events starts.
         ended_record: The record of the task, if its run has completed it by now.
         foreign_record: The record before the message, if the task belongs to another principal.
     """

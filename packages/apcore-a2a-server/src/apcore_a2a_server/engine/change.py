@@ -52,7 +52,7 @@ class Update(Struct, frozen=True):
 
     @property
     def growth(self) -> int | None:
-        """Approximate bytes that it adds to the task and its log; None if both must be measured."""
+        """Approximate bytes that the update adds to task and log; None if both must be measured."""
         return None
 
 
@@ -179,7 +179,7 @@ class Restart(Update, frozen=True):
 
 
 def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
-    """Set the status; the former status message and the client's go into the history."""
+    """Set the status; its former message, the client's and the reply go into the history."""
     task = record.task
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "stateHistory" in task.metadata.get("apcore", ()):
@@ -267,7 +267,7 @@ async def create(
         record: The task.
         webhook: The push config of its message.
         key: The idempotency key of its message.
-        client: The client that its memory is counted for, as long as it is live.
+        client: The client that the task's memory is counted for while the task is live.
 
     Returns:
         The lease to run the task.

@@ -211,7 +211,7 @@ class Watchers:
         connection.callback(self._leave, task_id, connection)
 
     def observe(self, task_id: str, connection: Connection) -> None:
-        """Count the client of *connection* as an observer, since the task is paused."""
+        """Count the client of *connection* as an observer, because the task is paused."""
         self._observers.add(connection)
         self._lost_tasks.discard(task_id)
 

@@ -46,7 +46,7 @@ from .process import BackgroundTasks
 from .run import Run
 from .setup import Setup
 
-if TYPE_CHECKING:  # it needs an extra
+if TYPE_CHECKING:  # `spans` needs an extra
     from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Engine:
         run = self.runs.get(task_id)
         if run is None or run.call.detached:
             return
-        # the client may have left before the task was stored: wait for that
+        # the client may have left before the task was stored: wait until it is
         if await run.verdict.wait() is not None:
             return
         webhooks = await self._setup.tasks.store.webhooks(task_id)
@@ -314,7 +314,7 @@ class Engine:
     async def _end_task(
         self, transition: NewState, task_id: str, expect: Collection[TaskState] = (WORKING,)
     ) -> None:
-        """End a task, then stop its run, which could change the task while it stops."""
+        """End a task, and only then stop its run: a stopping run could change the task."""
         run = self.runs.get(task_id)
         spans = "" if run is None else run.spans.dump()
         await change(self._setup.tasks, task_id, transition, expect=expect, spans=spans)

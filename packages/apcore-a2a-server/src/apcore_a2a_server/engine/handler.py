@@ -39,7 +39,7 @@ from .clients import Caller, Streams, Watchers
 from .engine import Engine
 from .operators import Operators, audit, is_foreign
 
-if TYPE_CHECKING:  # it needs an extra
+if TYPE_CHECKING:  # `spans` needs an extra
     from apcore_a2a_server.spans import Spans
 
 DEFAULT_PAGE_SIZE = 50
@@ -150,7 +150,7 @@ class Handler:
             raise errors.UnsupportedOperationError("Only its requester can add a push config")
         webhook = await self._webhook(push, request, Trace.of_task(record.task.metadata))
         if record.task.status.state not in PAUSED:
-            # a late answer: its client gets the task as it is, from its last event on
+            # a late answer: the client gets the task as it is, from the task's last event on
             await self.engine.add_webhook(record.task.id, webhook)
             return Ticket(record.task.id, record.version - 1, foreign_record=foreign_record)
         with self.operators.hiding_reasons(record, caller):

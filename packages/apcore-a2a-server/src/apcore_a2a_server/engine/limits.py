@@ -42,7 +42,7 @@ class Memory:
 
     The tasks are counted where they are kept; requests take bytes for their bodies. Only a client's
     bodies and unfinished tasks count towards its share. When there is no room, ended tasks are
-    evicted: those of principals whose ended tasks exceed the share first.
+    evicted, first those of principals whose ended tasks exceed the share.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
@@ -125,7 +125,7 @@ class Memory:
 
         Args:
             client: The client, as in `Caller.client`.
-            size: Bytes to count in addition to these.
+            size: More bytes to count.
         """
         # `get`, since a Counter calls a Python function for each missing key
         used_bytes = self._bodies_of.get(client, 0) + self._tasks.bytes_of(client)
@@ -161,7 +161,7 @@ class BodyBytes:
     def grow(self, size: int) -> None:
         """Count the *size* bytes of the body that have arrived so far.
 
-        Small bodies are not counted: tasks can be canceled even if there is no memory for more.
+        Small bodies are not counted, so that tasks can be canceled even if the memory is full.
 
         Raises:
             TooMuchError: There is no memory for them.

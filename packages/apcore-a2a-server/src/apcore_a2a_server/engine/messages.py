@@ -135,7 +135,7 @@ KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
 
 
 def is_detached(request: SendMessageRequest, streaming: bool) -> bool:
-    """Return whether the client does not wait for the task that it starts."""
+    """Return whether the client does not wait for the task of its message."""
     return request.configuration.return_immediately and not streaming
 
 

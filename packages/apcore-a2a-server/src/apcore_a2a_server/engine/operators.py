@@ -54,7 +54,7 @@ def matches(rule: Rule | None, identity: Identity | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
-    """The rules for access to tasks of other principals; by default there is none.
+    """The rules for access to tasks of other principals; by default, there are no rules.
 
     Attributes:
         operators: The rule for callers who may list, read, answer and cancel the tasks of all
@@ -84,7 +84,7 @@ class Operators:
     def may_see(self, record: TaskRecord, caller: Caller) -> bool:
         """Return whether a caller may know that a task of another owner exists.
 
-        Within a tenant, that is only a task of the same tenant.
+        A caller in a tenant sees only tasks of the same tenant.
         """
         principal, tenant = principal_and_tenant(record.owner, record.skill)
         if caller.tenant is not None and (tenant is None or tenant.name != caller.tenant.name):
@@ -99,7 +99,7 @@ class Operators:
         return record.owner == caller.owner or self.is_operator(caller)
 
     def query(self, query: Query, caller: Caller) -> Query:
-        """Return the query of an operator for the tasks of all owners, or of those in a tenant."""
+        """Return *query* for the tasks of all owners, or of all in the caller's tenant."""
         prefix = "" if caller.tenant is None else owner_of(caller.tenant, "")
         return query.for_all(prefix)
 
