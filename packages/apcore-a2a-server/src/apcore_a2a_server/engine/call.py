@@ -167,6 +167,8 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
 
     Raises:
         ValueError: The call was made from a message that the task does not have any more.
+        InvalidParamsError: The parts of that message are no input of the skill.
+        ContentTypeNotSupportedError: The skill does not take their media types.
     """
     document: dict[str, Any] = json.loads(packed_call)
     task, packed_identity = record.task, document["identity"]

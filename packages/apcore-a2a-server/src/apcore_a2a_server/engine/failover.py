@@ -39,7 +39,7 @@ RESTART_TEXT = "Started again: the replica that ran it was lost"
 
 
 class Recovery:
-    """Failover of the tasks that this replica has claimed: it runs or ends them.
+    """Failover of the tasks that this replica has claimed: they run again, or end.
 
     Args:
         setup: The dependencies of runs.
