@@ -9,15 +9,15 @@ from typing import NoReturn
 from .command.main import main as run
 
 THREADS_TIMEOUT = 1
-"""Seconds for threads to finish after everything else has."""
+"""Seconds that threads have to finish at exit."""
 
 
 def main() -> int:
     """Run the command as the main program; return the exit code.
 
-    A signal that arrives while the server starts stops it as cleanly as a later one. At exit,
-    Python waits for threads, and the thread of a stuck module never ends: the process exits anyway
-    after THREADS_TIMEOUT, or at the next signal.
+    A signal stops the server cleanly even while it starts. At exit, Python waits for threads, and the
+    thread of a stuck module never ends: the process exits anyway after THREADS_TIMEOUT, or at the
+    next signal.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()

@@ -81,8 +81,8 @@ def _client(
         protocol=protocol,
         http_client=http_client,
         credentials_for=arguments.credentials_for,
-        # Read the card only once, so that credentials can be refused only before the first call:
-        # `run` may then repeat the command.
+        # Read the card only once: CredentialsRefusedError is then raised before the first call, if
+        # at all, and `run` can repeat the command.
         card_ttl=inf,
     )
 
@@ -190,7 +190,7 @@ def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLin
     """Show the progress of a task on standard error; in a single line if that is a terminal.
 
     Args:
-        out: The printer of the result.
+        out: The printer of the command.
         streaming: Whether chunks are printed as they arrive.
     """
     lines = ProgressLines(out.progress)

@@ -51,7 +51,7 @@ class Check(NamedTuple):
     """The result of one check.
 
     Attributes:
-        name: The operation that was tried, such as `1.0 send`.
+        name: The name of the check, such as `1.0 send`.
         outcome: Whether it worked.
         details: The result or the problem, in a sentence.
     """
@@ -105,6 +105,7 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
 
     Raises:
         A2AError: There is no Agent Card, so that there is nothing to check.
+        CredentialsRefusedError: The card points to an origin that must not get the credentials.
     """
     with new_client(None) as client:
         card = client.agent_card
@@ -317,7 +318,7 @@ class _VersionChecks:
         return self._wire.ask(json.dumps(request).encode())
 
     def _path(self, path: str) -> str:
-        """Return *path* below the base path in the request of `_speaks_json_rpc`."""
+        """Prefix *path* with the base path of the request that `_speaks_json_rpc` sent."""
         return self._wire.last.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
 
     def _require_task(self) -> Task:
@@ -327,7 +328,10 @@ class _VersionChecks:
 
 
 def _choose_message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
-    """Return the skill to call and the message: by default the example of the only skill."""
+    """Return the skill to call, by default the only one, and the message for it.
+
+    The default message is an example of the skill.
+    """
     skill = card.skill(arguments.skill or "")
     if arguments.skill is None and len(card.skills) == 1:
         (skill,) = card.skills
@@ -370,7 +374,8 @@ def verdict(checks: list[Check]) -> str:
     }
     ok_count = len(checks) - sum(counts.values())
     other_counts = [f"{count} {outcome}" for outcome, count in counts.items() if count]
-    summary = ", ".join([f"{ok_count} checks ok", *other_counts])
+    ok_text = f"{ok_count} check{'' if ok_count == 1 else 's'} ok"
+    summary = ", ".join([ok_text, *other_counts])
     if counts["FAILED"]:
         failed_checks = [check for check in checks if check.outcome == "FAILED"]
         failures = [f"\n  {check.name}: {clean(check.details, 300)}" for check in failed_checks]

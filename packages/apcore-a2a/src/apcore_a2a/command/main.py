@@ -93,12 +93,12 @@ class Commands(click.Group):
             formatter.write_dl(commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a subcommand; return its exit code, even if it fails."""
+        """Run a subcommand and report its errors, except those of click; return the exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except BaseException as error:  # the outermost frame: every error gets a message and a code
+        except BaseException as error:  # every error gets an exit code
             logging.getLogger("apcore_a2a").debug("%s failed", ctx.meta[PROGRAM], exc_info=True)
             return _report_error(SUBCOMMANDS[ctx.meta[PROGRAM]], error)
 
