@@ -15,9 +15,9 @@ THREADS_TIMEOUT = 1
 def main() -> int:
     """Run the command as the main program; return the exit code.
 
-    A signal stops the server cleanly even while it starts. At exit, Python waits for threads, and the
-    thread of a stuck module never ends: the process exits anyway after THREADS_TIMEOUT, or at the
-    next signal.
+    A signal stops the server cleanly even while it starts. At exit, Python waits for threads, and
+    the thread of a stuck module never ends: the process exits anyway after THREADS_TIMEOUT, or at
+    the next signal.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()

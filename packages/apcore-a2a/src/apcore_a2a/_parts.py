@@ -22,7 +22,7 @@ def import_part(name: str, feature: str) -> ModuleType:
 
 @contextmanager
 def importing(name: str, feature: str) -> Generator[None]:
-    """Raise the error of `import_part` if the block imports the part *name* and it is missing."""
+    """Raise the error of `import_part` if the block imports a part *name* that is not installed."""
     package = f"apcore_a2a_{name}"
     try:
         yield

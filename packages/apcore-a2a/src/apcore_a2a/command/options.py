@@ -1,7 +1,6 @@
 """Options of the command as flags, environment variables and keys of the config file.
 
-click looks for values in this order: the values of the config file are the `default_map` of its
-context.
+click looks for values in this order; those of the config file are the `default_map` of the context.
 """
 
 import logging
@@ -54,7 +53,7 @@ REMOTE_CREDENTIALS = (
 URL_OPTIONS = ("openapi", "store", "rate_limit_storage", "push_proxy")
 """Secret options whose values are URLs: only a URL with a password causes a warning."""
 FILE_OPTIONS = ("auth_key", "card_key")
-"""Secret options whose values may be paths of files: only other values are warned about."""
+"""Secret options whose values may be paths of files, which cause no warning."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 """Types that YAML parses sequences and mappings to."""
@@ -162,7 +161,7 @@ class Flag(click.Option):
 
 
 class _Switch(click.types.BoolParamType):
-    """The type of a switch, whose value stays text: `Option.read` parses it."""
+    """The type of a switch; its value is left for `Option.read` to parse."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return value
@@ -263,7 +262,7 @@ def _has_secret(name: str, value: Any) -> bool:
 
 
 def explicit_options(ctx: click.Context) -> dict[str, Any]:
-    """Return the values of the options that are set by a flag, a variable or the config file."""
+    """Return the parameters that the command line, a variable or the config file sets."""
     return {
         name: value
         for name, value in ctx.params.items()

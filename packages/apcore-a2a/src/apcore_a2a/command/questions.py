@@ -60,7 +60,7 @@ def fill(schema: Json, read: Callable[[str], str], show: Callable[[str], None]) 
 
     Args:
         schema: JSON Schema of an object.
-        read: Asks for a text with a prompt, and returns it.
+        read: Shows a prompt, and returns the text that the user enters.
         show: Shows the reason why a text is not valid for its member.
     """
     from apcore_a2a_core import PartError  # slow to import, and few questions have a schema

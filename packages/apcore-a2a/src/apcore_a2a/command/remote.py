@@ -211,7 +211,7 @@ COMMON = (
     ),
     _switch("--json as_json", "Print JSON, which is the default if the output is piped."),
 )
-"""The options that all these commands share."""
+"""The options of every command that calls agents."""
 
 
 @click.pass_context
@@ -239,8 +239,8 @@ card = agent_command(
 )
 call = agent_command(
     "call",
-    "Call a skill of the agent at URL. SKILL is its id, as shown by `card`. Without it, the only "
-    "skill is called, or the one that the agent chooses.",
+    "Call a skill of the agent at URL. SKILL is its id, as shown by `card`. Without SKILL, the "
+    "only skill is called, or the one that the agent chooses.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     flag(
         "--input",
@@ -285,7 +285,7 @@ def credentials(ctx: click.Context) -> Any:
     """Return the credentials for `SyncA2AClient`; flags override variables.
 
     Raises:
-        ValueError: The flags contradict each other.
+        ValueError: The flags contradict each other or are incomplete, or a URL is not valid.
     """
     from apcore_a2a_client import APIKey
 
@@ -305,7 +305,8 @@ def client_credentials(ctx: click.Context) -> Any:
     """Return the OAuth 2 credentials in the flags; None without --client-id.
 
     Raises:
-        ValueError: The secret or the id is missing, or a URL is not valid.
+        ValueError: The secret or the id is missing, a URL is not valid, or --token-url and --issuer
+            are combined.
     """
     from apcore_a2a_client import ClientCredentials
 

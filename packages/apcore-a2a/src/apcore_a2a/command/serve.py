@@ -90,7 +90,7 @@ def _choose_targets(
 ) -> list[str | Path]:
     """Return the targets, and the folder of modules if a flag sets it or there are no targets.
 
-    Without targets, but with other modules, the folder counts only if it is set.
+    Without targets, but with other modules, the folder is returned only if it is set.
     """
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))

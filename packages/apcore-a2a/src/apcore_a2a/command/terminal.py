@@ -248,7 +248,7 @@ class ProgressLine(ProgressLines):
             self._is_visible = True
 
     def hide(self) -> None:
-        """Remove the line, until there is news."""
+        """Remove the line; `show` can bring it back."""
         if self._is_visible:
             self._progress.stop()
         self._is_visible = False

@@ -69,7 +69,7 @@ class Wire(httpx.Client):
             path: The path; by default, the path of the last request.
 
         Raises:
-            httpx.HTTPError: There was no answer.
+            httpx.HTTPError: There was no complete answer.
         """
         replaced = ("accept", "content-length", "content-type", "transfer-encoding")
         headers = {name: v for name, v in self.last.headers.items() if name not in replaced}
