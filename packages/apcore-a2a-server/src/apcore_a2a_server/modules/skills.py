@@ -31,7 +31,7 @@ class Skill:
     descriptor: Any
     streams: bool
     needs_approval: bool
-    """Whether the module, or its YAML, requires approval of calls."""
+    """Whether the descriptor requires approval; its YAML takes precedence over the code."""
     is_gated: bool
     """Whether the module's code requires approval; before 0.31, apcore's gate ignores all YAML."""
     discoverable: bool
@@ -131,7 +131,7 @@ class Skills:
         return skill is not None and skill.discoverable
 
     def get_definition(self, module_id: str) -> Any | None:
-        """Return the skill's descriptor (the same object until it changes), or None if unknown."""
+        """Return a skill's descriptor, the same object until the skill changes; None if unknown."""
         skill = self._find(module_id)
         return skill.descriptor if skill else None
 

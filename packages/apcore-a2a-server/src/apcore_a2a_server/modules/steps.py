@@ -3,8 +3,8 @@
 `Admit`, which creates the task, and `Execute` after it divide one pass through the pipeline into
 a request and a task: an error before `Admit` refuses the request, an error after it fails the
 task. `OffLoop` keeps apcore's own steps from blocking the event loop. Outside the runs of this
-server, these steps change nothing. Executors that the server makes from a registry also have
-`DirectEngine`.
+server, these steps change nothing, but `TracedExecute` makes its spans. Executors that the server
+makes from a registry also have `DirectEngine`.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
         spans: Makes a span for each call of a module; None for no spans.
 
     Returns:
-        Whether the pipeline has our steps now; False if its `execute` can't be replaced.
+        Whether the pipeline has our steps now; False if it has no replaceable `execute`.
     """
     strategy, builtin = strategy_of(executor), step_of(executor, "execute")
     if strategy is None or builtin is None or not builtin.replaceable:
@@ -61,7 +61,7 @@ def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
         step = Execute(builtin) if spans is None else TracedExecute(builtin, spans)
         strategy.replace("execute", step)
         strategy.insert_before("execute", Admit())
-        # assigned, since `replace` refuses the lookup step
+        # a slice assignment, since `replace` refuses the lookup step
         strategy.steps[:] = map(_off_loop, strategy.steps)
     return True
 
@@ -84,8 +84,8 @@ redacted value in the apcore Context."""
 class OffLoop(BaseStep):
     """One of apcore's own steps, which handles large values in another thread.
 
-    It redacts with `Redaction` instead of apcore's slower function. From output validation on, the
-    output of a stream is complete, even for middleware.
+    It redacts with `Redaction` instead of apcore's slower function. Output validation and the steps
+    after it get the whole text of a stream (see `ModuleStream`).
 
     Args:
         step: The step.

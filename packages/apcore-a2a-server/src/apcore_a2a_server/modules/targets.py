@@ -1,4 +1,4 @@
-"""Targets: names of modules to serve, such as a folder, `package.module` or `module:attribute`."""
+"""Loading of targets, such as a folder, `package.module`, `module:attribute` or a Registry."""
 
 import inspect
 import logging
@@ -74,7 +74,7 @@ class Extension(NamedTuple):
         return _modules_in(namespace, self.module_id, self.file.name)
 
     def load(self) -> Any:
-        """Import the file again, run `on_load` of its modules, and return them as a source.
+        """Import the file (again), run `on_load` of its modules, and return them as a source.
 
         Raises:
             NoModulesError: The file has no modules.
@@ -99,7 +99,8 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, a Python module,
             an object with modules (see `executor_of`), a module, an agent with a bridge, a mapping
-            of skill ids to targets with one module each, or a list of these.
+            of skill ids to configs of agents or targets with one module, or a list of these.
+            Any other object is returned as it is.
         allow_empty: Whether a folder may have no modules.
 
     Raises:
@@ -127,7 +128,7 @@ def _only_module(target: Any, module_id: str) -> Any:
     """Return the only module of a target, for the skill with the id *module_id*.
 
     Raises:
-        TargetError: The target has several modules, or can't be loaded.
+        TargetError: The target does not have exactly one module, or can't be loaded.
     """
     if isinstance(target, Mapping):
         return bridges.module_of_config(cast("Mapping[str, Any]", target), module_id)
@@ -139,7 +140,7 @@ def _only_module(target: Any, module_id: str) -> Any:
 
 
 def combine(sources: Sequence[Any]) -> Any:
-    """Return one source with the modules of all: the first Executor, or else the first Registry.
+    """Return one source with all modules: the Executor, else the first Registry, or else a new one.
 
     Raises:
         TargetError: There are several executors, or two modules have the same id.
@@ -314,10 +315,10 @@ def _clients(namespace: ModuleType) -> dict[str, Any]:
 
 
 def _as_module(value: Any) -> Any:
-    """Return the module that *value* is, creates, or got from its decorator; None if there is none.
+    """Return a module, an instance of a module class, or a decorated function's module; else None.
 
     Raises:
-        TargetError: A decorator was used without parentheses, so it took the function for an id.
+        TargetError: A decorator lacks its parentheses, or the class can't be created.
     """
     if inspect.isroutine(value):
         if value.__qualname__ == "APCore.module.<locals>.decorator":
@@ -344,15 +345,15 @@ def _create(module_class: type[Any]) -> Any:
 
 
 def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
-    """Return the id of a module: its own, or one made from the name of its Python module.
+    """Return the id of a module: its own, or one made of *module_id* and the name of its class.
 
     Args:
         module: The module.
         name: The name of its Python module, with which the ids that apcore generates begin.
-        module_id: The id to begin with instead.
+        module_id: The first part to use instead of that name, and for a module without an id.
 
     Raises:
-        TargetError: The module has no id.
+        TargetError: The module has no id, and *module_id* is empty.
     """
     generated_prefix = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
     own_id = getattr(module, "module_id", None)

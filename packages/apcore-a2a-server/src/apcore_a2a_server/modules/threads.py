@@ -36,13 +36,13 @@ Threads that compute take turns of 5 ms, so that one of them may well get no tur
 SPARE_THREADS = 2
 """Threads that may compute beyond the number of cores: now and then one waits for a disk."""
 LATENESS = 0.008
-"""Seconds by which a timer of the event loop may be late; beyond that, the loop counts as held up.
+"""Seconds by which a timer of the event loop may be late; beyond that, the loop counts as late.
 
-One thread that computes in Python delays the loop by 5 ms each time it needs the interpreter lock,
-two threads by 10 ms.
+One thread that computes in Python delays the loop by 5 ms whenever the loop needs the interpreter
+lock, two threads by 10 ms.
 """
 LATENESS_MEMORY = 0.5
-"""Seconds for which the event loop counts as held up after a late timer."""
+"""Seconds for which the event loop counts as late after a late timer."""
 LATE_LIMIT = 2
 """Threads that may compute while the event loop is late: more would not make Python faster."""
 FIRST_LIMIT = 4
@@ -64,7 +64,7 @@ class _Call:
         has_ended: Whether the function has returned or raised.
         is_abandoned: Whether the caller was cancelled, so that the result is dropped.
         computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a
-            later measurement finds that it still computes; infinite before the first one.
+            later measurement finds that it still computes; infinite before the first measurement.
     """
 
     function: Callable[..., Any]
@@ -98,7 +98,7 @@ class _Call:
 
 
 class _Thread(threading.Thread):
-    """A daemon that makes one call after the other.
+    """A daemon that makes one call after another.
 
     Args:
         on_end: Called in the thread after each call, with the call, its result and its error.
@@ -112,7 +112,8 @@ class _Thread(threading.Thread):
     def cpu_time(self) -> float:
         """Return the seconds of CPU time that the thread has used.
 
-        This thread never ends: for one that has ended, the operating system may crash the process.
+        This is safe, since the thread never ends: the operating system may crash a process that
+        reads the clock of an ended thread.
         """
         if not HAS_CPU_CLOCKS or self.ident is None:
             return 0
@@ -258,7 +259,7 @@ class ThreadPool:
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
-        """Return the limits on the calls that may start now; empty if every call may start."""
+        """Return the limits on calls that may start now; empty if any client's call may start."""
         now = time.monotonic()
         computing_limit = min(self._allowed, self.computing_limit)
         if len(self._running) < min(computing_limit, self._limit):
@@ -281,7 +282,7 @@ class ThreadPool:
             with self._lock:
                 call.is_abandoned = True
                 self._stuck[call.client] += not call.has_ended
-        self._waiting.discard(call.client, call)  # else it would keep its arguments alive
+        self._waiting.discard(call.client, call)  # a queued call keeps its arguments alive
         self._start_waiting()
 
     def _idle_thread(self) -> _Thread:

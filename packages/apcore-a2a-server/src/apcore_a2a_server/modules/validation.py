@@ -281,10 +281,10 @@ def _warn(skill_id: str, patterns: Iterable[str], consequence: str) -> None:
 
 
 def json_schema_of(schema: Any) -> Json | None:
-    """Return the JSON Schema that a schema was declared with, if jsonschema would check it.
+    """Return the JSON Schema that a schema was declared with, if it may need a stand-in.
 
-    This is a dict on the module, or the source of a model that apcore has generated from YAML
-    and that leaves keywords to jsonschema.
+    This is a dict on the module, or the source of a model that apcore has generated from YAML, if
+    the source has keywords of `SUPERLINEAR`.
     """
     if type(schema).__name__ == DICT_SCHEMA:
         source = schema.model_json_schema()
@@ -318,7 +318,7 @@ def patterns_of(schema: Any) -> Iterator[str]:
 
 
 def _backtracks(pattern: str) -> bool:
-    """Return whether a pattern can't be matched in linear time, due to look-around and the like."""
+    """Return whether a pattern needs backtracking, for look-around or back-references."""
     try:
         validator_of({"pattern": pattern}, pattern_options=RegexOptions())
     except ValueError:

@@ -88,8 +88,8 @@ async def watch(registry: Registry, folder: Path) -> None:
 async def _wait_for_change(folder: Path) -> None:
     """Wait for a change in the folder, for at most 0.8 s.
 
-    The caller then scans the folder: network drives report no changes, and watchfiles' own polling
-    misses the second of two changes within one second.
+    The caller scans the folder either way: network drives report no changes, and watchfiles' own
+    polling misses the second of two changes within one second.
     """
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio is not installed
 
@@ -110,7 +110,7 @@ class Extensions:
         self._loaded: dict[str, Modules] = {}
 
     async def update(self) -> None:
-        """Reload the modules that changed since the last update; the first only scans."""
+        """Reload the modules that changed since the last update; the first update only scans."""
         files_by_id = await asyncio.to_thread(_scan, self._folder)
         if self._files is None:
             self._loaded = await asyncio.to_thread(
@@ -164,7 +164,7 @@ def _scan(folder: Path) -> dict[str, Files]:
 
     Files of bindings have their path as the id; their modules have ids of their own.
     """
-    _check_exists(folder)
+    _check_readable(folder)
     files_by_id: dict[str, Files] = {}
     for file in scan_extensions(folder):
         with suppress(FileNotFoundError):  # deleted since it was listed
@@ -173,7 +173,7 @@ def _scan(folder: Path) -> dict[str, Files]:
     for path in folder.rglob(BINDINGS):
         with suppress(FileNotFoundError):
             files_by_id[str(path.relative_to(folder))] = Files(path, None, [_stamp(path)])
-    _check_exists(folder)  # a folder deleted during the scan must not look empty
+    _check_readable(folder)  # a folder deleted during the scan must not look empty
     return files_by_id
 
 
@@ -182,7 +182,7 @@ def _stamp(path: Path) -> Stamp:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def _check_exists(folder: Path) -> None:
+def _check_readable(folder: Path) -> None:
     """Raise an OSError if the folder can't be read; scan_extensions would return no files."""
     next(folder.iterdir(), None)
 
