@@ -59,7 +59,8 @@ class PushConfigs:
             trace: The trace of the task.
 
         Raises:
-            InvalidParamsError: A member is invalid, or the URL is not allowed.
+            InvalidParamsError: A member is invalid, the URL is not allowed, or the task has too
+                many push configs.
             TaskNotFoundError: The task has no such push config.
         """
         if isinstance(request, TaskPushNotificationConfig):
@@ -107,8 +108,8 @@ class PushConfigs:
         # In 0.3 a task has one config without an id: a second `set` replaces the first, as in
         # the SDK. In 1.0 every `create` without an id makes another config.
         config_id = config.id or (config.task_id if version == "0.3" else str(uuid4()))
-        span = "" if trace is None else str(trace if trace.span_id else trace.child())
-        return Webhook(replace(config, tenant="", id=config_id), version, trace=span)
+        trace_text = "" if trace is None else str(trace if trace.span_id else trace.child())
+        return Webhook(replace(config, tenant="", id=config_id), version, trace=trace_text)
 
     async def _delete(
         self,

@@ -44,7 +44,7 @@ NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 NOT_PUBLIC = "The webhook's host must have public addresses only"
 """Unknown names get this message too, so that clients can't find out internal names."""
 LOOKUP_TIMEOUT = 5.0
-"""Seconds to wait for a free slot, and then for the addresses."""
+"""Seconds to wait for a free slot, and as many again for the addresses."""
 MAX_LOOKUPS = 64
 """Maximum number of lookups at a time; one that times out keeps its slot until it ends."""
 MAX_LOOKUPS_PER_PRINCIPAL = 8
@@ -111,7 +111,7 @@ class Guard:
         """Return the host and the port of a webhook's URL.
 
         Raises:
-            RefusedError: The URL itself is not allowed; addresses are not checked here.
+            RefusedError: The URL is not allowed; resolved addresses are not checked here.
         """
         if len(url) > MAX_URL or not URL_CHARACTERS.fullmatch(url):
             raise RefusedError(f"The webhook's URL must have at most {MAX_URL} ASCII characters")
@@ -204,7 +204,7 @@ class Resolver:
             principal: The webhook's principal, whose slow names must not delay other principals.
 
         Raises:
-            BusyError: Too many lookups are running.
+            BusyError: Too many lookups are running, or the system is out of threads.
             TimeoutError: The lookup takes too long.
         """
         semaphore = asyncio.Semaphore(MAX_LOOKUPS_PER_PRINCIPAL)

@@ -25,7 +25,7 @@ class Push:
     Args:
         tasks: The tasks, with their store.
         settings: The settings of webhooks.
-        on_result: Called with the results of attempts.
+        on_result: Callback that counts the results of attempts (see `OnResult`).
         resolve: Resolves names; by default the system's resolver.
         spans: Makes a span for each attempt; None for no spans.
 
@@ -44,7 +44,11 @@ class Push:
         spans: "Spans | None" = None,
     ) -> None:
         if ANY_RECEIVER not in secrets_by_origin(settings.secrets):
-            subject = "Notifications to other receivers" if settings.secrets else "Notifications"
+            subject = (
+                "Notifications to receivers without a secret"
+                if settings.secrets
+                else "Notifications"
+            )
             text = "%s are not signed and can be forged; set secrets= or --push-secrets"
             logger.warning(text, subject, extra={"event": "notifications_unsigned"})
         guard = Guard(settings, resolve)
