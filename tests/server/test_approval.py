@@ -188,8 +188,8 @@ async def test_a_yes_after_an_unclear_answer_is_refused_if_the_task_has_ended(
 ) -> None:
     async with serving(payment_modules(payments), input_timeout=1) as peer:
         task = await pause(peer)
-        other_id = {"approved": True, "approvalId": "another"}
-        for unclear in ({"text": "hmm"}, {"data": other_id}):
+        other_approval = {"approved": True, "approvalId": "another"}
+        for unclear in ({"text": "hmm"}, {"data": other_approval}):
             assert state_of(await say(peer, task, peer.part(**unclear))) == "input-required"
         if end == "canceled":
             await peer.ask("cancel", {"id": task["id"]})
@@ -214,10 +214,10 @@ async def test_the_approval_request_and_its_answer_are_in_the_history(
 ) -> None:
     async with serving(payment_modules(payments), dialect) as peer:
         task = await pause(peer)
-        question = task["status"]["message"]
+        request = task["status"]["message"]
         task = await say(peer, task, peer.part(text="yes"), messageId="the answer")
         first, second, third = task["history"]
-        assert (first["messageId"], second) == ("m1", question)
+        assert (first["messageId"], second) == ("m1", request)
         assert third["messageId"] == "the answer"
         assert third["taskId"] == task["id"]
 
@@ -320,7 +320,7 @@ async def test_a_paused_stream_continues_in_a_new_stream(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_answer_may_return_before_the_task_ends(dialect: str) -> None:
+async def test_a_send_of_an_answer_may_return_before_the_task_ends(dialect: str) -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate, annotations=NEEDS_APPROVAL)}, dialect) as peer:
         task = (await peer.send()).task
@@ -413,7 +413,7 @@ async def test_an_approval_does_not_cover_other_arguments() -> None:
 
 
 class TokenHandler:
-    """A user's approval handler that returns tokens and decides when they are checked."""
+    """A custom approval handler that returns a token, and a decision when the token is checked."""
 
     def __init__(self, decision: Any = "approved") -> None:
         self.decision = decision
@@ -507,7 +507,7 @@ async def test_a_handler_that_returned_a_token_is_asked_to_check_it(
         assert payments.paid == [{"amount": 5}]
 
 
-async def test_a_yes_after_any_answer_for_the_handler_returns_the_task(
+async def test_an_answer_after_the_handlers_approval_returns_the_unchanged_task(
     payments: PaymentAction, executors: list[Executor]
 ) -> None:
     async with serving(with_handler(TokenHandler(), payments, executors)) as peer:
@@ -696,14 +696,14 @@ async def test_a_nested_call_is_approved_once_and_runs_once(
 def test_the_server_requests_approval_where_the_executor_would_not(
     asks_client: bool, reads_yaml: bool, is_for_server: bool
 ) -> None:
-    skill = replace(CHOICE, needs_approval=True)  # by its YAML alone
+    skill = replace(CHOICE, needs_approval=True)  # only its YAML requires it
     policy = ApprovalPolicy(has_gate=True, asks_client=asks_client, reads_yaml=reads_yaml)
     assert policy.is_for_server(skill) == is_for_server
     assert not policy.is_for_server(replace(skill, is_gated=True))
     assert policy._replace(has_gate=False).is_for_server(replace(skill, is_gated=True))
 
 
-def test_the_result_of_a_call_is_not_used_for_an_equal_call_that_failed() -> None:
+def test_a_saved_result_is_not_used_for_an_equal_call_without_one() -> None:
     key, first_call, second_call = call_key("pay", {"amount": 5}), object(), object()
 
     def resume(done: dict[str, list[Any]]) -> Approvals:
@@ -831,7 +831,7 @@ class HeldValidation(Executor):
             self.ended.set()
 
 
-async def test_a_hanging_check_before_approval_ends_at_the_execution_timeout(
+async def test_a_send_with_a_hanging_check_before_approval_times_out(
     payments: PaymentAction,
 ) -> None:
     with closing(HeldValidation(registry_of(payment_modules(payments)))) as executor:

@@ -54,7 +54,9 @@ def test_the_response_has_the_id_of_the_request(rpc: Agent, request_id: object) 
 
 
 @pytest.mark.parametrize("request_id", [True, False, [], [1], {}, {"a": 1}])
-def test_an_id_of_another_type_is_an_invalid_request(rpc: Agent, request_id: object) -> None:
+def test_an_id_that_is_not_a_string_number_or_null_is_an_invalid_request(
+    rpc: Agent, request_id: object
+) -> None:
     variants: list[Json] = [{}, {"method": "no/such"}, {"params": {}}]
     for members in variants:
         answer = rpc.post(envelope(rpc, id=request_id, **members))
@@ -62,7 +64,7 @@ def test_an_id_of_another_type_is_an_invalid_request(rpc: Agent, request_id: obj
 
 
 @pytest.mark.parametrize("request_id", ["1e999", "-1e999"])
-def test_an_id_that_json_cannot_represent_is_refused(rpc: Agent, request_id: str) -> None:
+def test_an_id_that_is_too_large_for_a_float_is_refused(rpc: Agent, request_id: str) -> None:
     answer = rpc.post(envelope(rpc, id="HOLE").replace(b'"HOLE"', request_id.encode()))
     assert answer.code in {-32600, -32700}
     assert answer.body["id"] is None
@@ -122,7 +124,7 @@ def test_unknown_members_are_ignored(rpc: Agent) -> None:
 
 
 def test_a_refused_stream_is_answered_with_one_error(agent: Agent) -> None:
-    """It is JSON, or in 0.3 the only event of a stream."""
+    """The error is JSON, or in 0.3 the only event of a stream."""
     for answer in (
         agent.ask("stream", {}),
         agent.stream("no.such"),

@@ -31,7 +31,7 @@ def test_an_exception_fails_only_its_task(rpc_v10: Agent, skill: str, case: str)
     answer = ask(rpc_v10, skill, case)
     if answer.code is None:
         assert answer.state == "failed"
-    else:
+    else:  # an error about the inputs: the send is refused
         assert (answer.code, case in {"input", "schema", "details"}) == (-32602, True)
     assert rpc_v10.send().state == "completed"
 
@@ -70,7 +70,7 @@ def test_a_chunk_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, c
 
 
 @pytest.mark.parametrize("case", ["nan", "infinity", "long integer", "object", "deep", "surrogate"])
-def test_the_task_names_the_output_as_the_reason(agent: Agent, case: str) -> None:
+def test_a_task_that_fails_for_its_output_says_so(agent: Agent, case: str) -> None:
     message = reason(ask(agent, "bad_output", case))[1]
     assert "output" in message.lower()
     assert message != "Internal error"

@@ -98,7 +98,9 @@ def test_a_missing_message_is_invalid_params(agent: Agent, value: object) -> Non
 @pytest.mark.rotating("agent", "member")
 @pytest.mark.parametrize("member", ["messageId", "contextId", "taskId"])
 @pytest.mark.parametrize("value", NOT_STRINGS)
-def test_ids_of_another_type_are_invalid_params(agent: Agent, member: str, value: object) -> None:
+def test_ids_that_are_not_strings_are_invalid_params(
+    agent: Agent, member: str, value: object
+) -> None:
     answer = agent.ask("send", with_member(agent, f"message.{member}", value))
     assert answer.code == -32602
     assert answer.fields == [f"params.message.{member}"]
@@ -208,7 +210,7 @@ def test_a_part_whose_kind_does_not_fit_its_content_is_invalid_params_in_0_3(
 
 
 @pytest.mark.parametrize("text", NOT_STRINGS)
-def test_a_text_of_another_type_is_invalid_params(agent: Agent, text: object) -> None:
+def test_a_text_that_is_not_a_string_is_invalid_params(agent: Agent, text: object) -> None:
     assert agent.send("echo", agent.part(text=text)).code == -32602
 
 
@@ -239,7 +241,7 @@ def test_a_file_name_or_media_type_that_is_not_a_string_is_invalid_params(
 
 
 @pytest.mark.parametrize("metadata", NOT_OBJECTS)
-def test_metadata_of_another_type_are_invalid_params(agent: Agent, metadata: object) -> None:
+def test_metadata_that_is_not_an_object_is_invalid_params(agent: Agent, metadata: object) -> None:
     assert agent.send("echo", metadata=metadata).code == -32602
     assert agent.send("echo", {**agent.part(text="hello"), "metadata": metadata}).code == -32602
 
@@ -265,7 +267,7 @@ def test_a_history_length_that_is_not_a_count_is_invalid_params(
 
 
 @pytest.mark.parametrize("value", ["text", 5, {}, [5], [None]])
-def test_accepted_output_modes_of_another_type_are_invalid_params(
+def test_accepted_output_modes_that_are_not_strings_are_invalid_params(
     agent: Agent, value: object
 ) -> None:
     wrong = with_member(agent, "configuration.acceptedOutputModes", value)
@@ -273,7 +275,9 @@ def test_accepted_output_modes_of_another_type_are_invalid_params(
 
 
 @pytest.mark.parametrize("value", ["true", 1, 0, [], {}])
-def test_a_blocking_option_of_another_type_is_invalid_params(agent: Agent, value: object) -> None:
+def test_a_blocking_option_that_is_not_a_boolean_is_invalid_params(
+    agent: Agent, value: object
+) -> None:
     member = "returnImmediately" if agent.modern else "blocking"
     assert agent.ask("send", with_member(agent, f"configuration.{member}", value)).code == -32602
 
@@ -308,6 +312,7 @@ def test_thousands_of_wrong_inputs_get_a_short_response(agent: Agent) -> None:
 
 
 def test_refused_values_are_not_echoed(agent: Agent) -> None:
+    """The client checks each response for `SECRET`."""
     data: Json = {"customer": {"text": "x"}, "items": SECRET, SECRET: SECRET}
     answer = agent.send("order.total", agent.part(data=data))
     assert answer.code == -32602

@@ -61,7 +61,7 @@ def test_a_message_to_an_unknown_task_is_refused(agent: Agent, task_id: str) -> 
 @pytest.mark.rotating("rpc", "operation")
 @pytest.mark.parametrize("operation", ["get", "cancel", "subscribe"])
 @pytest.mark.parametrize("task_id", NOT_STRINGS)
-def test_a_task_id_of_another_type_is_invalid_params(
+def test_a_task_id_that_is_not_a_string_is_invalid_params(
     rpc: Agent, operation: str, task_id: object
 ) -> None:
     assert rpc.ask(operation, {"id": task_id}).code == -32602
@@ -98,7 +98,7 @@ def test_a_message_to_a_task_of_another_context_is_invalid_params(
             assert agent.send(taskId=task["id"], contextId=context).code == -32602
 
 
-def test_a_finished_task_is_not_canceled_again(agent: Agent, finished_task: Json) -> None:
+def test_a_finished_task_cannot_be_canceled(agent: Agent, finished_task: Json) -> None:
     assert agent.ask("cancel", {"id": finished_task["id"]}).code == -32002
     assert agent.ask("get", {"id": finished_task["id"]}).state == "completed"
 
@@ -133,7 +133,7 @@ def test_a_last_event_id_that_was_never_sent_is_ignored(
 
 @pytest.mark.parametrize("dialect", ["1.0", "REST"])
 @pytest.mark.parametrize("size", [-1, 0, 101, "x", 1.5, 2**31, 10**30, True, [], {}])
-def test_a_page_size_out_of_bounds_is_invalid_params(
+def test_an_invalid_page_size_is_invalid_params(
     client: httpx.Client, dialect: str, size: object
 ) -> None:
     assert Agent(client, dialect).ask("list", {"pageSize": size}).code == -32602
@@ -151,7 +151,7 @@ def test_an_unknown_page_token_is_invalid_params(agent: Agent, token: str) -> No
 
 
 @pytest.mark.parametrize("token", NOT_STRINGS)
-def test_a_page_token_of_another_type_is_invalid_params(rpc: Agent, token: object) -> None:
+def test_a_page_token_that_is_not_a_string_is_invalid_params(rpc: Agent, token: object) -> None:
     assert rpc.ask("list", {"pageToken" if rpc.modern else "cursor": token}).code == -32602
 
 
@@ -180,7 +180,7 @@ def test_an_invalid_time_is_invalid_params(agent: Agent, moment: object) -> None
 
 
 @pytest.mark.parametrize("context", NOT_STRINGS)
-def test_a_context_of_another_type_is_invalid_params(rpc: Agent, context: object) -> None:
+def test_a_context_id_that_is_not_a_string_is_invalid_params(rpc: Agent, context: object) -> None:
     assert rpc.ask("list", {"contextId": context}).code == -32602
 
 
@@ -191,7 +191,7 @@ def test_an_unknown_context_has_no_tasks(agent: Agent, context: str) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_push_notifications_are_not_supported(
+def test_push_methods_are_refused_if_push_notifications_are_off(
     agent: Agent, finished_task: Json, exists: bool
 ) -> None:
     task_id = finished_task["id"] if exists else "unknown"
@@ -209,7 +209,7 @@ def test_push_notifications_are_not_supported(
     assert agent.ask("push list", list_params).code == -32003
 
 
-def test_a_send_with_a_push_config_is_refused(agent: Agent) -> None:
+def test_a_push_config_in_a_send_is_refused_if_push_notifications_are_off(agent: Agent) -> None:
     name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
     configuration = {name: {"url": "https://hooks.example.com/a2a"}}
     context = str(uuid4())

@@ -45,10 +45,10 @@ from .principals import (
 )
 from .test_custom_stores import DictStore
 
-STORES = {"memory": InMemoryTaskStore, "seven methods": DictStore, "sdk": SdkStore}
+STORES = {"memory": InMemoryTaskStore, "custom": DictStore, "sdk": SdkStore}
 SERVERS = [
     ("memory", "another name"),
-    ("seven methods", "another issuer"),
+    ("custom", "another issuer"),
     ("sdk", "another name"),
 ]
 TIMED_REQUESTS = [
@@ -140,7 +140,7 @@ def time_ratio(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subj
 
 @pytest.mark.clock
 @pytest.mark.parametrize("state", ["working", "completed"])
-@pytest.mark.parametrize("store", ["memory", "seven methods"])
+@pytest.mark.parametrize("store", ["memory", "custom"])
 def test_a_foreign_id_takes_as_long_as_an_unknown_one(store: str, state: str) -> None:
     with probed_server(store, "another name") as server, server.stranger() as client:
         subject = server.owner.subjects[state]
@@ -190,7 +190,7 @@ def test_a_list_has_only_the_callers_own_tasks(server: ProbedServer, dialect: st
 
 
 @every_dialect
-def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
+def test_a_foreign_page_token_reveals_no_tasks_of_its_owner(
     server: ProbedServer, dialect: str
 ) -> None:
     (token,) = {subject.token for subject in server.owner.subjects.values()}
@@ -209,7 +209,7 @@ def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
 @every_dialect
 @pytest.mark.anyio
 async def test_without_authentication_all_callers_share_their_tasks(dialect: str) -> None:
-    """Headers are ignored."""
+    """The headers that name a principal are ignored."""
     async with (
         serving({"recall": ActionModule(RecallAction())}, dialect) as peer,
         acting_as(peer, ADA) as ada,
@@ -225,7 +225,7 @@ async def test_without_authentication_all_callers_share_their_tasks(dialect: str
 
 
 async def check_refused(intruder: Peer, task_id: str) -> None:
-    """Check that a stranger can do nothing with a task."""
+    """Check that a stranger can neither read, cancel, follow nor continue a task."""
     for operation in ("get", "cancel", "subscribe"):
         assert (await intruder.ask(operation, {"id": task_id})).code == -32001
     for operation in ("send", "stream"):

@@ -31,7 +31,7 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
-from .test_disconnect import LOST, end_of, outlast, wait_until_canceled
+from .test_disconnect import LOST, end_of, outlast_grace_period, wait_until_canceled
 from .webhooks import UNREACHABLE, Hooks
 
 ALL_STATES = ["submitted", "working", "completed"]
@@ -255,7 +255,7 @@ async def test_a_task_with_a_webhook_keeps_running_without_its_client(
     dialect: str, operation: str, receiver: Receiver
 ) -> None:
     async with without_client(dialect, receiver, operation) as (peer, task_id, gate, other):
-        await outlast(peer, other)
+        await outlast_grace_period(peer, other)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
         await asyncio.to_thread(receiver.wait, 3)

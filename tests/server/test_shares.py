@@ -131,7 +131,7 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-async def test_a_first_question_without_a_free_slot_fails_but_a_repeated_one_does_not() -> None:
+async def test_a_task_beyond_the_share_cannot_pause_but_a_paused_one_may_ask_again() -> None:
     async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=HeaderAuth()) as peer:
         first = (await send_as(peer, ADA, "ask", wait=True)).task
         failed = await send_as(peer, ADA, "ask", wait=True)
@@ -209,7 +209,7 @@ def count_each(names: Iterable[str]) -> dict[str, int]:
     return dict(Counter(names))
 
 
-async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs() -> None:
+async def test_one_client_may_use_all_threads_but_another_still_gets_its_share() -> None:
     pool, blocking = ThreadPool(4, share=0.5), BlockingFunction()
     async with calling(pool, blocking) as call:
         for _ in range(9):
@@ -219,7 +219,7 @@ async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs()
             call("bob")
         await wait_until(lambda: count_each(blocking.started) == {"ada": 4, "bob": 2})
         call("cat")
-        await asyncio.sleep(0.1)  # time for others to start, if they could
+        await asyncio.sleep(0.1)  # time for more calls to start
         assert count_each(blocking.started) == {"ada": 4, "bob": 2}
     assert count_each(blocking.started) == {"ada": 9, "bob": 3, "cat": 1}
 
@@ -229,7 +229,7 @@ async def test_without_shares_one_client_may_take_all_threads() -> None:
     async with calling(pool, blocking) as call:
         for name in ("ada", "ada", "ada", "ada", "bob"):
             call(name)
-        await asyncio.sleep(0.1)  # time for others to start, if they could
+        await asyncio.sleep(0.1)  # time for more calls to start
         assert count_each(blocking.started) == {"ada": 4}
 
 

@@ -107,7 +107,7 @@ async def test_modules_may_be_added_and_removed_in_another_thread(executor: Exec
         while not stop.is_set():
             executor.registry.register("new", always({"new": True}))
             executor.registry.unregister("new")
-            stop.wait(0.0002)  # others need the interpreter too
+            stop.wait(0.0002)  # let the event loop run
         executor.registry.register("last", always({"last": True}))
 
     async with serving(executor) as peer:

@@ -317,7 +317,7 @@ async def test_a_subscription_to_an_unknown_task_is_refused(dialect: str, header
         assert (await peer.ask("subscribe", {"id": "unknown"}, headers)).code == -32001
 
 
-async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
+async def test_a_reader_gets_a_snapshot_if_the_missed_events_are_lost() -> None:
     """After a restart, the events are lost: a user's own store keeps only the task."""
     store = DictStore()
     async with (
@@ -497,7 +497,7 @@ def test_a_refused_stream_of_0_3_is_a_stream_of_one_event(rpc_v03: Agent, method
         assert reply["error"]["code"] in {-32001, -32601, -32602}
 
 
-def test_a_stream_of_0_3_that_http_refuses_is_refused_in_json(rpc_v03: Agent) -> None:
+def test_a_stream_of_0_3_with_too_large_a_body_is_refused_in_json(rpc_v03: Agent) -> None:
     request = {"jsonrpc": "2.0", "id": 7, "method": "message/stream", "params": [[0] * 200_000]}
     response = rpc_v03.post(json.dumps(request).encode()).response
     assert response.status_code == 413

@@ -21,7 +21,7 @@ from .inloop import (
     wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
-from .test_disconnect import lose_send, lose_stream, outlast
+from .test_disconnect import lose_send, lose_stream, outlast_grace_period
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
@@ -163,7 +163,7 @@ async def test_the_subscriber_of_a_paused_task_cancels_nothing_when_it_leaves(di
             await stream.next()
             answer_task = asyncio.create_task(peer.send(**approval(peer, task_id)))
             await gate.reached.wait()
-        await outlast(peer, other)
+        await outlast_grace_period(peer, other)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
         assert (await answer_task).task["id"] == task_id
@@ -182,7 +182,7 @@ async def test_a_subscriber_keeps_the_task_whose_answering_client_disconnects(
         async with peer.subscribe(task_id) as stream:
             await stream.next()
             await lose(peer, gate, **approval(peer, task_id))
-            await outlast(peer, other)
+            await outlast_grace_period(peer, other)
             assert await peer.state(task_id) == "working"
         await gate.canceled.wait()
         assert await peer.state(task_id) == "canceled"

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 FORK_FAILS = '''
-"""Two workers: the first is killed, and cannot be forked again at once."""
+"""The first of two workers is killed, and the first attempt to restart it fails."""
 
 import errno
 import logging
@@ -23,7 +23,7 @@ from apcore_a2a_server.app.supervisor import Started, Supervisor, Worker
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 supervisor.RESTART_PAUSES = (0.01,)
 fork, count = os.fork, 0
-parent = os.getpid()
+parent_id = os.getpid()
 
 
 def failing_fork() -> int:
@@ -37,16 +37,16 @@ def failing_fork() -> int:
 def serve(worker: Worker) -> None:
     worker.report(Started(1, None))
     if count == 4:  # the first worker, started again
-        os.kill(parent, signal.SIGTERM)
+        os.kill(parent_id, signal.SIGTERM)
     worker.link.recv(16)
 
 
 def on_start(started: Started) -> None:
-    os.kill(supervised._processes[0].id, signal.SIGKILL)
+    os.kill(parent._processes[0].id, signal.SIGKILL)
 
 
 os.fork = failing_fork
-supervised = Supervisor(
+parent = Supervisor(
     2,
     serve,
     on_start=on_start,
@@ -54,7 +54,7 @@ supervised = Supervisor(
     on_stop=lambda: print("stopping", flush=True),
     shutdown_timeout=30,
 )
-supervised.run()
+parent.run()
 '''
 
 
@@ -79,7 +79,7 @@ UNNAMED_SIGNAL = HALF_A_REPORT.replace("signal.SIGKILL", "signal.SIGRTMIN + 1")
 
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script of a parent."""
+    """Run a script in a process of its own."""
     path = folder / "supervised.py"
     path.write_text(script)
     return subprocess.run(

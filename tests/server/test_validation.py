@@ -148,7 +148,7 @@ async def test_an_output_is_checked_in_bounded_time() -> None:
         assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
 
 
-async def test_a_module_that_only_modules_call_is_checked_in_bounded_time() -> None:
+async def test_a_call_of_an_internal_module_is_checked_in_bounded_time() -> None:
     async def call(inputs: Inputs, context: Any) -> Inputs:
         output: Inputs = await context.executor.call_async("system.inner", inputs, context)
         return output
@@ -160,7 +160,7 @@ async def test_a_module_that_only_modules_call_is_checked_in_bounded_time() -> N
         assert await state(peer, "outer", {"text": EVIL_TEXT}) == "failed"
 
 
-async def test_a_model_that_apcore_makes_of_a_schema_is_checked_in_bounded_time() -> None:
+async def test_a_model_that_apcore_makes_from_a_schema_is_checked_in_bounded_time() -> None:
     source = schema_of(mail={"type": "string", "format": "email"}, text={"pattern": EVIL})
     model = SchemaLoader(Config()).generate_model(source, "Made")
     async with serving({"work": module_for(model)}) as peer:
@@ -237,7 +237,7 @@ class ByName(BaseModel):
     text: Backtracking = Field(alias="alias")
 
 
-class Choices(BaseModel):
+class TwoAliases(BaseModel):
     text: Backtracking = Field(validation_alias=AliasChoices("first", "second"))
 
 
@@ -297,10 +297,10 @@ class Names(BaseModel):
 
 LONG = "a" * 27 + "!"
 """A text that takes Python's `re` some seconds."""
-HIDDEN: dict[str, tuple[type[BaseModel], Json, Json]] = {
+MODEL_PLACES: dict[str, tuple[type[BaseModel], Json, Json]] = {
     "flags": (Flags, {"text": "aA"}, {"text": LONG.upper()}),
     "the name of a field with an alias": (ByName, {"text": "a"}, {"text": LONG}),
-    "the second alias": (Choices, {"second": "a"}, {"second": LONG}),
+    "the second alias": (TwoAliases, {"second": "a"}, {"second": LONG}),
     "JSON": (InJson, {"json_text": '["a"]'}, {"json_text": f'["{LONG}"]'}),
     "JSON in JSON": (
         InNestedJson,
@@ -330,11 +330,11 @@ HIDDEN: dict[str, tuple[type[BaseModel], Json, Json]] = {
 }
 
 
-@pytest.mark.parametrize("place", HIDDEN)
+@pytest.mark.parametrize("place", MODEL_PLACES)
 async def test_a_pattern_of_python_is_matched_in_a_process_wherever_the_model_has_it(
     place: str,
 ) -> None:
-    model, valid, attack = HIDDEN[place]
+    model, valid, attack = MODEL_PLACES[place]
     async with serving({"work": module_for(model)}) as peer:
         assert await state(peer, "work", valid) == "completed"
         answer = await peer.send("work", peer.part(data=attack))
@@ -342,7 +342,7 @@ async def test_a_pattern_of_python_is_matched_in_a_process_wherever_the_model_ha
         assert "Takes too long to check" in answer.response.text
 
 
-async def test_a_model_that_only_other_modules_use_is_matched_in_a_process() -> None:
+async def test_a_pattern_of_an_internal_module_is_matched_in_a_process() -> None:
     async def call(inputs: Inputs, context: Any) -> Inputs:
         try:
             output: Inputs = await context.executor.call_async("system.inner", inputs, context)
@@ -470,7 +470,7 @@ class Numbers(BaseModel):
     list: list[float]
 
 
-class Choice(BaseModel):
+class IntOrFloat(BaseModel):
     list: list[int | float]
 
 
@@ -600,7 +600,7 @@ def test_violations_have_the_same_paths_and_keywords_as_those_of_apcore(
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "http://127.0.0.1/x"}, {"$ref": "file:///etc/passwd"}])
-def test_a_reference_to_another_document_is_never_fetched(schema: Json) -> None:
+def test_a_reference_to_another_document_is_refused(schema: Json) -> None:
     with pytest.raises(ValueError, match="not part of the schema"):
         LinearSchema(schema)
 
@@ -631,7 +631,7 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
     assert getattr(ReadOnly(), name) == text_matching(EVIL)
 
 
-# Other requests in the meantime
+# Delays of other requests
 
 
 @pytest.mark.parametrize(("length", "in_thread"), [(1000, False), (100_000, True)])
@@ -690,7 +690,7 @@ SKILLS: dict[str, Any] = {
     "alias": ByName,
     "json": InJson,
     "other_schema": OtherSchema,
-    "union": Choice,
+    "union": IntOrFloat,
     "alike": Alike,
     "knot": Knot,
 }
@@ -712,8 +712,8 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
         lambda: json.dumps({"text": "a" * 28 + "!"}),
     ),
     "evil names": ("names", lambda: json.dumps({"a" * 28 + f"!{n}": 1 for n in range(4000)})),
-    "objects": ("unique", lambda: list_json([{"a": n} for n in range(3000)])),
-    "numbers": ("unique", lambda: list_json([*range(50_000)])),
+    "unique objects": ("unique", lambda: list_json([{"a": n} for n in range(3000)])),
+    "unique numbers": ("unique", lambda: list_json([*range(50_000)])),
     "fractions": ("numbers", lambda: list_json([n + 0.5 for n in range(MANY)])),
     "no numbers": ("numbers", lambda: list_json(["x"] * MANY)),
     "no numbers for a model": ("model", lambda: list_json(["x"] * MANY)),
@@ -756,7 +756,7 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
 }
 
 HOLD, HOLD_RATIO = 0.1, 4.0
-"""Time for which a request may hold up others: in seconds, and as a multiple of `json.loads`."""
+"""Time for which a request may hold up others: seconds, and a multiple of `json.loads`'s time."""
 
 
 async def longest_hold(peer: Peer, body: bytes) -> float:
@@ -813,7 +813,7 @@ async def test_no_validation_delays_other_requests(attack: str) -> None:
     async with serving(modules) as peer:
         await post(peer, request_body(skill, "{}"))
         rounds: list[tuple[float, float]] = []
-        for _ in range(5):  # one good round is enough: other programs may slow down the rest
+        for _ in range(5):  # one good round is enough, since the times vary
             seconds = min(seconds_of_loads(body) for _ in range(2))
             allowed = max(HOLD, HOLD_RATIO * seconds)
             rounds.append((await longest_hold(peer, body), allowed))
