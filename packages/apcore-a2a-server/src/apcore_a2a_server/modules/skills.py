@@ -75,7 +75,8 @@ class Skills:
     millisecond.
 
     Args:
-        registry: An apcore Registry, or an object with its methods.
+        registry: An apcore Registry, or an object with its methods. Changes are noticed only if it
+            has `on`.
         schema_cache: Whether the JSON Schemas of modules are cached.
     """
 
