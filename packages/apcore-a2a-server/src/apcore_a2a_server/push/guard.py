@@ -114,7 +114,8 @@ class Guard:
             RefusedError: The URL is not allowed; resolved addresses are not checked here.
         """
         if len(url) > MAX_URL or not URL_CHARACTERS.fullmatch(url):
-            raise RefusedError(f"The webhook's URL must have at most {MAX_URL} ASCII characters")
+            allowed = f"at most {MAX_URL} visible ASCII characters, and no backslash"
+            raise RefusedError(f"The webhook's URL must have {allowed}")
         try:
             url_parts = urlsplit(url)
             host, port = url_parts.hostname or "", url_parts.port
