@@ -124,7 +124,7 @@ class FileOutbox(FileStore):
 
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook active and its dead letters due; add notifications that it missed."""
+        """Make a failed webhook active and its dead letters due; add those that it missed."""
         parameters = {"task_id": task_id, "config_id": config_id, "now": time.time()}
         row = connection.execute(sql.get_webhook, parameters).fetchone()
         if row is None or not row["has_failed"]:
