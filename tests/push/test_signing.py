@@ -54,6 +54,7 @@ def test_the_secret_of_a_receiver_is_the_hmac_of_its_origin() -> None:
         ("http://hooks.example.com:80/", "http://hooks.example.com"),
         ("http://hooks.example.com:443/", "http://hooks.example.com:443"),
         ("https://[2001:db8::1]:8443/x", "https://[2001:db8::1]:8443"),
+        ("https://hooks.example.com/@ada?to=bob@example.com", "https://hooks.example.com"),
     ],
 )
 def test_all_urls_of_an_origin_have_one_secret(url: str, origin: str) -> None:

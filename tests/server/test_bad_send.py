@@ -61,6 +61,9 @@ def test_a_skill_id_must_be_a_non_empty_string(agent: Agent, skill: object) -> N
         "__class__",
         "execute",
         "%s%n{0}",
+        "system.health",
+        "system.control.toggle",
+        "system.",
         "\x1b[31mred",
         "a\u202eb",
         "x" * 1_000_000,
@@ -71,11 +74,6 @@ def test_an_unknown_skill_is_not_found(agent: Agent, skill: str) -> None:
         assert answer.code == -32601
         assert len(answer.response.content) < 2000
         assert not any(ord(letter) < 32 for letter in str(answer.error and answer.error["message"]))
-
-
-@pytest.mark.parametrize("skill", ["system.health", "system.control.toggle", "system.", "system.x"])
-def test_system_modules_are_not_found(agent: Agent, skill: str) -> None:
-    assert agent.send(skill).code == agent.stream(skill).code == -32601
 
 
 @pytest.mark.rotating("agent", "member")

@@ -284,6 +284,8 @@ def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
         ("needs:Echo", r"Echo can't be created: TypeError; its __init__ must work without arg"),
         ("~no-such-user/skills", "There is no file or folder ~no-such-user/skills\n"),
         ("x" * 5000, "There is no file, folder or Python module x+\n"),
+        ({"x": 5}, "A target of the type int has no modules"),
+        ([Registry(), 5], "A target of the type int has no modules"),
     ],
 )
 def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, write: Write) -> None:

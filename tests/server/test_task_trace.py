@@ -251,6 +251,28 @@ async def test_a_running_task_shows_what_it_does_now(options: Json, nested: Nest
     assert ("module", "wait", "error", None) in shape(canceled)
 
 
+async def test_spans_that_were_cut_off_do_not_hide_those_of_a_running_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate()
+
+    async def ask_and_wait(inputs: Any, context: Any) -> Any:
+        if "name" not in inputs:
+            context.services.ask("Which name?", field="name")
+        return await gate(inputs, context)
+
+    monkeypatch.setattr("apcore_a2a_server.store.inprocess.MAX_SPANS_SIZE", 20)
+    async with serving({"asks": ActionModule(ask_and_wait)}) as peer:
+        task = (await peer.send("asks", peer.part(data={}))).task
+        async with asyncio.TaskGroup() as group:
+            group.create_task(peer.send("asks", peer.part(data={"name": "Ada"}), taskId=task["id"]))
+            await gate.reached.wait()
+            trace = await trace_of(peer, task)
+            gate.opened.set()
+    assert ("module", "asks", "running", None) in shape(trace)
+    assert trace["dropped"] == 1
+
+
 async def test_a_trace_has_at_most_200_spans_and_counts_the_others(
     options: Json, nested: NestedModules
 ) -> None:

@@ -627,8 +627,9 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
 
         output_schema = input_schema
 
-    install_stand_ins("work", ReadOnly())
-    assert getattr(ReadOnly(), name) == text_matching(EVIL)
+    module = ReadOnly()
+    install_stand_ins("work", module)
+    assert getattr(module, name) == text_matching(EVIL)
 
 
 # Delays of other requests

@@ -90,7 +90,9 @@ class TracePage:
         record = await handler.admission.get_operated_task(
             "GetTrace", task_id, caller, is_operator=is_operator
         )
-        chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))
+        # parsed apart, since the stored text may be cut off
+        chunks = stored_spans(await store.spans(task_id))
+        chunks += stored_spans(self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
         # in the order of the runs, not of starts: the times of states have only milliseconds

@@ -164,9 +164,8 @@ def folder_of(target: Any) -> Path | None:
     if isinstance(target, SEQUENCES) and len(target) == 1:
         (target,) = target
     if isinstance(target, PathLike):
-        path: Path | None = Path(cast("PathLike[str]", target))
-    else:
-        path = _existing_path(target) if isinstance(target, str) else None
+        target = str(Path(cast("PathLike[str]", target)))
+    path = _existing_path(target) if isinstance(target, str) else None
     return path if path is not None and path.is_dir() else None
 
 
@@ -416,6 +415,8 @@ def entries_of(source: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
         return {module_id: (module, {}) for module_id, module in modules.items()}
     executor = _executor_of(source)
     registry = source if executor is None else executor.registry
+    if missing_methods(registry, Registry):
+        raise TargetError(f"A target of the type {type(source).__name__} has no modules")
     ids = [*registry.list()]
     return {name: (registry.get(name), _metadata(registry, name)) for name in ids}
 

@@ -147,8 +147,8 @@ def origin_of(url: str) -> str:
     """
     url_parts = urlsplit(url)
     scheme, host, port = url_parts.scheme, url_parts.hostname, url_parts.port
-    is_plain = url.isascii() and url.isprintable() and " " not in url and "@" not in url
-    if scheme not in DEFAULT_PORTS or not host or not is_plain:
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    if scheme not in DEFAULT_PORTS or not host or not is_plain or "@" in url_parts.netloc:
         raise ValueError("Not the URL of a webhook: write https://host or https://host/path")
     name = f"[{host}]" if ":" in host else host.rstrip(".")
     return f"{scheme}://{name}" + (f":{port}" if port not in (None, DEFAULT_PORTS[scheme]) else "")

@@ -147,7 +147,9 @@ class Printer:
         text = " ".join(part.text for part in parts if part.text)
         self._print_error("apcore-a2a", f"The task is {task.status.state}", text)
         for part in parts:
-            if part.text is None:
+            if part.raw is not None or part.url is not None:
+                self._print_error(f"    {part.url or part.filename or 'a file'}")
+            elif part.text is None:
                 data = json.dumps(part.data, ensure_ascii=False, default=encode_bytes)
                 self._print_error(f"    {data}")
 

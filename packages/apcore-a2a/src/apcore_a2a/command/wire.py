@@ -107,8 +107,10 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
 
 def _parse_object(text: bytes, media_type: str) -> dict[str, Any] | None:
     if media_type == EVENT_STREAM:
-        event = text.replace(b"\r\n", b"\n").partition(b"data:")[2].partition(b"\n\n")[0]
-        text = b"".join(line.removeprefix(b"data:") for line in event.split(b"\n"))
+        events = text.replace(b"\r\n", b"\n").split(b"\n\n")
+        event = next((event for event in events if b"data:" in event), b"")
+        lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
+        text = b"\n".join(line.removeprefix(b"data:") for line in lines)
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -331,7 +331,7 @@ async def a_repeated_send_is_refused_with_the_id_of_its_task(store: Store) -> No
     await begun(store, key=key)
     repeated_send = begun(store, new_record("t2"), key=key)
     (error,) = await asyncio.gather(repeated_send, return_exceptions=True)
-    assert isinstance(error, RepeatedError), error
+    assert type(error) is RepeatedError, error  # not a KeyReusedError, its subclass
     assert error.task_id == "t1"
     assert await store.get("t2") is None
     reused_key = SendKey("key", b"another body")
@@ -346,7 +346,7 @@ async def only_one_of_concurrent_sends_with_one_key_is_accepted(store: Store) ->
     key = SendKey("key", b"body")
     sends = [begun(store, new_record(f"t{number}"), key=key) for number in range(10)]
     outcomes = await asyncio.gather(*sends, return_exceptions=True)
-    errors = [outcome for outcome in outcomes if isinstance(outcome, RepeatedError)]
+    errors = [outcome for outcome in outcomes if type(outcome) is RepeatedError]
     assert len(errors) == 9, outcomes
     page = await store.query(Query("ada"))
     assert {record.task.id for record in page.records} == {error.task_id for error in errors}

@@ -271,8 +271,9 @@ async def the_listener_is_called_when_a_notification_is_due(store: Store) -> Non
     calls.clear()
     await store.change(state_change(record, COMPLETED, lease))
     assert calls
+    calls.clear()
     await begun(store, new_record("t2"), [hook(task_id="t2")])
-    assert len(calls) > 1
+    assert calls
 
 
 def attempt(number: int, result: AttemptResult = "delivered") -> Attempt:
