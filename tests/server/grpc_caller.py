@@ -19,12 +19,12 @@ from tests.serving import PATIENCE
 from .inloop import Peer, serving
 
 LOOPBACK = "127.0.0.1"
-OPTIONS = {field.name for field in fields(Settings)}
+APP_OPTIONS = {field.name for field in fields(Settings)}
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A caller of an agent, with the metadata of all its calls.
+    """A caller of an agent over gRPC.
 
     Attributes:
         client: The SDK's client; its sends are streams.
@@ -33,7 +33,8 @@ class Caller:
         peer: A client of the same agent over HTTP.
         address: The address of the agent.
         channel: The connection.
-        metadata: The metadata of all calls.
+        metadata: The metadata of `send`, `start` and `get`. Calls of `client` must pass
+            `context`, and calls of `stub` must pass `pairs`.
     """
 
     client: Client
@@ -50,13 +51,13 @@ class Caller:
 
     async def send(self, skill: str = "work", **data: Any) -> pb.Task:
         """Send a message with the stub, wait for its task and return it."""
-        response = await self.stub.SendMessage(message(skill, **data), metadata=self.pairs)
+        response = await self.stub.SendMessage(request_for(skill, **data), metadata=self.pairs)
         task: pb.Task = response.task
         return task
 
     async def start(self, skill: str, **data: Any) -> pb.Task:
         """Send a message with the stub, and return its task at once."""
-        request = message(skill, **data)
+        request = request_for(skill, **data)
         request.configuration.return_immediately = True
         task: pb.Task = (await self.stub.SendMessage(request, metadata=self.pairs)).task
         return task
@@ -80,10 +81,11 @@ async def serving_grpc(
 
     Args:
         source: Modules by their ids, or any other source of `create_app`.
-        metadata: The metadata of all calls.
+        metadata: The metadata of the caller.
         options: For `serve`.
     """
-    shared = {name: value for name, value in options.items() if name in OPTIONS}
+    shared = {name: value for name, value in options.items() if name in APP_OPTIONS}
+    # the card is built before the port is known; callers connect to `address`
     async with serving(source, **shared, grpc_url=f"{LOOPBACK}:1") as peer:
         settings = ServeSettings(**options, grpc_port=0)
         server = grpc_server(peer.agent, settings)
@@ -119,7 +121,7 @@ async def connected_caller(
         yield Caller(streaming, blocking, make_stub(channel), peer, address, channel, metadata)
 
 
-def message(skill: str = "work", **data: Any) -> pb.SendMessageRequest:
+def request_for(skill: str = "work", **data: Any) -> pb.SendMessageRequest:
     """Return a request that sends *data* to a skill."""
     request = pb.SendMessageRequest()
     request.metadata.update({"skillId": skill})

@@ -284,7 +284,7 @@ class Peer:
 
 @asynccontextmanager
 async def serving(source: Any, dialect: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
-    """Serve *source* in this event loop, for as long as a test may take.
+    """Serve *source* in this event loop, for at most `PATIENCE` seconds.
 
     Args:
         source: Modules by their ids, any other source of `create_app`, or an application.
@@ -367,8 +367,8 @@ class LateCallbackLoop(asyncio.SelectorEventLoop):
     """An event loop that drops callbacks from other threads once it is closed.
 
     gRPC has one thread for the loops of all tests. Operations that a test has canceled may end
-    after its loop was closed. Their callbacks would raise "Event loop is closed" in the loop of
-    the next test, which forwards them.
+    after its loop was closed. The loop of the next test then forwards their callbacks, which would
+    raise "Event loop is closed" there.
     """
 
     def call_soon_threadsafe(  # type: ignore[override]  # typeshed has a TypeVarTuple here

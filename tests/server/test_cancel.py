@@ -75,7 +75,7 @@ async def test_canceling_a_working_task_cancels_its_module(dialect: str) -> None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_paused_task_is_canceled(dialect: str) -> None:
+async def test_a_paused_task_can_be_canceled(dialect: str) -> None:
     modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         task_id = (await peer.send()).task["id"]
@@ -86,7 +86,7 @@ async def test_a_paused_task_is_canceled(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_submitted_task_in_the_store_is_canceled(dialect: str) -> None:
+async def test_a_submitted_task_in_the_store_can_be_canceled(dialect: str) -> None:
     store, message = InMemoryTaskStore(), Message(message_id="m", task_id="t", context_id="c")
     status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
     task = Task(id="t", context_id="c", status=status, history=[message])
@@ -120,7 +120,7 @@ async def test_a_task_that_has_ended_is_not_cancelable(dialect: str, end: str) -
         assert await peer.get(task_id) == before
 
 
-async def test_a_synchronous_module_keeps_running_and_its_result_is_discarded() -> None:
+async def test_a_canceled_synchronous_module_keeps_running_and_its_result_is_discarded() -> None:
     action = BlockingAction()
     async with serving({"work": SyncActionModule(action)}) as peer:
         task_id = await peer.start()
@@ -155,7 +155,7 @@ async def test_a_module_that_raises_apcores_cancellation_ends_as_canceled() -> N
         assert (await peer.send()).state == "canceled"
 
 
-async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
+async def test_the_task_of_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
     reached, ended = asyncio.Event(), asyncio.Event()
 
     async def swallow_cancellation(inputs: Inputs, context: Any) -> Inputs:
@@ -260,7 +260,7 @@ async def test_a_modules_own_timeout_applies_when_it_is_shorter(streams: bool) -
         finally:
             closed.set()
 
-    limits = {"timeout": 50}
+    limits = {"timeout": 50}  # milliseconds
     module = (
         StreamModule(stalls, resources=limits) if streams else ActionModule(gate, resources=limits)
     )

@@ -41,7 +41,7 @@ PUBLIC = "/.well-known/agent-card.json"
 EXTENDED = "/agent/authenticatedExtendedCard"
 PAGES = [EXTENDED, "/v1/card", "/extendedAgentCard"]
 METHODS = ["GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard", "agentCard/get"]
-PEOPLE = {
+PRINCIPALS = {
     "ada": Identity("ada", roles=("admin", "staff")),
     "olga": Identity("olga", roles=("operator",), attrs={"shift": "night"}),
     "ivan": Identity("ivan", roles=("intern",)),
@@ -49,7 +49,9 @@ PEOPLE = {
     "cron": Identity("cron", type="service"),
 }
 OPEN = {"text.draft", "text.stats"}
+"""Skills that anonymous callers may call without approval."""
 GUARDED = {"declared", "guarded"}
+"""Skills that require approval by their annotations."""
 MAY_CALL = {
     "": OPEN | GUARDED | {"approval.first"},
     "ada": OPEN | GUARDED | {"lab", "ops.delete", "ops.restart", "approval.first"},
@@ -66,7 +68,7 @@ class NameAuthenticator:
     """An authenticator that trusts the name in a header."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
-        return PEOPLE.get(headers.get("x-name", ""))
+        return PRINCIPALS.get(headers.get("x-name", ""))
 
 
 class ShiftCondition:
@@ -130,14 +132,14 @@ async def agent(acl: Any = None, *, dialect: str = "1.0", **options: Any) -> Asy
 
 @asynccontextmanager
 async def acting_as(peer: Peer, name: str) -> AsyncIterator[Peer]:
-    """Yield a client of the same agent that acts as *name*."""
+    """Yield a client that acts as *name*, for the same agent."""
     options: Json = {"base_url": peer.client.base_url, "headers": {"x-name": name}}
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE, **options) as client:
         yield Peer(peer.app, client, peer.dialect)
 
 
 async def skills_on(peer: Peer, page: str = PUBLIC) -> set[str]:
-    """Return the skills on a card, after checking that its members agree."""
+    """Return the ids of a card's skills; check that its extension and description agree."""
     card = (await peer.client.get(page)).raise_for_status().json()
     skills = {skill["id"] for skill in card["skills"]}
     (extension,) = card["capabilities"]["extensions"]
@@ -151,8 +153,8 @@ async def skills_shown_to(peer: Peer, *names: str) -> list[set[str]]:
     """Return the skills on the extended card of each principal."""
     visible = []
     for name in names:
-        async with acting_as(peer, name) as person:
-            visible.append(await skills_on(person, EXTENDED))
+        async with acting_as(peer, name) as client:
+            visible.append(await skills_on(client, EXTENDED))
     return visible
 
 
@@ -164,7 +166,7 @@ async def callable_by(peer: Peer) -> set[str]:
 
 
 async def card_responses(client: httpx.AsyncClient) -> dict[str, httpx.Response]:
-    """Return the extended card's responses from every path, method and version."""
+    """Request the extended card by every path, method and version; return the responses."""
     responses = {page: await client.get(page) for page in PAGES}
     for method in METHODS:
         for version in ("", "0.3", "1.0"):
@@ -199,14 +201,14 @@ async def test_without_authentication_the_card_shows_what_anonymous_callers_may_
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", PEOPLE)
+@pytest.mark.parametrize("name", PRINCIPALS)
 async def test_the_extended_card_shows_exactly_the_callable_skills(name: str, dialect: str) -> None:
     async with (
         agent(dialect=dialect, auth=NameAuthenticator()) as peer,
-        acting_as(peer, name) as person,
+        acting_as(peer, name) as client,
     ):
-        assert await skills_on(person, EXTENDED) == MAY_CALL[name]
-        assert await callable_by(person) == MAY_CALL[name]
+        assert await skills_on(client, EXTENDED) == MAY_CALL[name]
+        assert await callable_by(client) == MAY_CALL[name]
 
 
 async def test_without_an_acl_the_extended_card_shows_everything() -> None:
@@ -367,7 +369,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Replace the clock that determines the age of public cards."""
+    """Replace the clock by which the public card's skills expire."""
     clock = Clock()
     monkeypatch.setattr(cards, "time", clock)
     return clock
@@ -395,7 +397,7 @@ async def test_changed_rules_show_on_the_cards_soon(
             assert (await peer.client.get(PUBLIC)).headers["etag"] != before
 
 
-async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> None:
+async def test_registrations_and_removals_show_on_the_cards_at_once() -> None:
     modules = registry()
     with closing(Executor(modules, acl=rules())) as executor:
         async with serving(executor, auth=NameAuthenticator()) as peer:
@@ -404,9 +406,9 @@ async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> Non
                 modules.register(name, ActionModule(echo))
             modules.unregister("text.stats")
             assert await skills_on(peer) == {"text.draft", "text.new"}
-            (ada,) = await skills_shown_to(peer, "ada")
-            assert {"ops.new", "text.new"} <= ada
-            assert "text.stats" not in ada
+            (shown_to_ada,) = await skills_shown_to(peer, "ada")
+            assert {"ops.new", "text.new"} <= shown_to_ada
+            assert "text.stats" not in shown_to_ada
 
 
 async def test_undiscoverable_and_internal_modules_are_on_no_card() -> None:

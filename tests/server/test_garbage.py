@@ -1,4 +1,4 @@
-"""Requests that fail leave no frames behind, whose values only the garbage collector would free."""
+"""Requests that fail leave no frames that only the garbage collector would free."""
 
 import asyncio
 import gc
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rotating("dialect")]
 
 OWN_CODE = re.compile("/(src|site-packages)/apcore")
 LONG_TEXT = "x" * 200_000
-"""A text that is checked and converted in a thread."""
+"""A text so long that it is checked and converted in a thread."""
 
 
 async def fail(inputs: Inputs, context: Any) -> Any:
@@ -106,7 +106,7 @@ FAILURES: dict[str, Callable[[Peer], Awaitable[Any]]] = {
 
 @contextmanager
 def collecting() -> Iterator[list[object]]:
-    """Collect the garbage of the block into a list, which is complete at its end."""
+    """Yield a list; at the end of the block, fill it with the garbage of the block."""
     logging.disable()  # pytest keeps log records, and with them tracebacks
     gc.collect()
     gc.disable()
@@ -121,7 +121,7 @@ def collecting() -> Iterator[list[object]]:
 
 
 def names_of_frames(garbage: list[object]) -> list[str]:
-    """Return the functions of the server and of apcore among the frames, and clear the list."""
+    """Return the names of the server's and apcore's functions with frames in the list; clear it."""
     codes = [value.f_code for value in garbage if isinstance(value, FrameType)]
     garbage.clear()
     return [code.co_qualname for code in codes if OWN_CODE.search(code.co_filename)]
@@ -172,7 +172,7 @@ async def test_a_send_that_a_full_store_refuses_leaves_no_frames(dialect: str) -
         assert names_of_frames(garbage) == []
 
 
-def test_errors_that_define_equality_are_forgotten_too() -> None:
+def test_errors_that_define_equality_lose_their_frames_too() -> None:
     class OddError(Exception):
         def __eq__(self, other: object) -> bool:
             raise ValueError("errors are not compared")

@@ -25,7 +25,7 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
     RetryInfo,
 )
 
-from .grpc_caller import Caller, connected_caller, details_of, message, serving_grpc, status_of
+from .grpc_caller import Caller, connected_caller, details_of, request_for, serving_grpc, status_of
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
@@ -88,7 +88,7 @@ async def failure(call: Any) -> grpc.aio.AioRpcError:
 
 
 async def test_the_sdks_client_sends_a_message(caller: Caller) -> None:
-    (response,) = [event async for event in caller.blocking.send_message(message("work", n=5))]
+    (response,) = [event async for event in caller.blocking.send_message(request_for("work", n=5))]
     task = response.task
     assert task.status.state == pb.TASK_STATE_COMPLETED
     assert task.artifacts[0].parts[0].data.struct_value["n"] == 5
@@ -96,7 +96,7 @@ async def test_the_sdks_client_sends_a_message(caller: Caller) -> None:
 
 
 async def test_the_sdks_client_reads_a_stream(caller: Caller) -> None:
-    events = [event async for event in caller.client.send_message(message("count"))]
+    events = [event async for event in caller.client.send_message(request_for("count"))]
     assert [event.WhichOneof("payload") for event in events] == [
         "task",
         "status_update",
@@ -156,15 +156,6 @@ async def test_the_sdks_client_manages_push_configs() -> None:
             await client.get_task_push_notification_config(get_request)
 
 
-async def test_an_answer_resumes_a_paused_task(caller: Caller) -> None:
-    task = await caller.send("pay", price=3)
-    assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
-    answer = message("pay", approved=True)
-    answer.message.task_id = task.id
-    task = (await caller.stub.SendMessage(answer)).task
-    assert task.artifacts[0].parts[0].data.struct_value["price"] == 3
-
-
 async def test_the_sdks_client_reads_the_extended_card() -> None:
     async with serving_grpc(modules(), ADA, auth=keys()) as caller:
         request = pb.GetExtendedAgentCardRequest()
@@ -222,7 +213,7 @@ async def test_a_module_continues_the_callers_trace() -> None:
 async def test_the_response_names_the_requested_extensions_that_the_agent_has(
     caller: Caller, method: str
 ) -> None:
-    request = pb.ListTasksRequest() if method == "ListTasks" else message()
+    request = pb.ListTasksRequest() if method == "ListTasks" else request_for()
     for requested, expected in (
         (f"https://x, {EXTENSION_URI}", EXTENSION_URI),
         ("https://x", None),
@@ -234,12 +225,21 @@ async def test_the_response_names_the_requested_extensions_that_the_agent_has(
         assert await call.code() == Code.OK
 
 
+async def test_an_answer_resumes_a_paused_task(caller: Caller) -> None:
+    task = await caller.send("pay", price=3)
+    assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
+    answer = request_for("pay", approved=True)
+    answer.message.task_id = task.id
+    task = (await caller.stub.SendMessage(answer)).task
+    assert task.artifacts[0].parts[0].data.struct_value["price"] == 3
+
+
 async def test_a_subscription_stays_open_at_a_pause(caller: Caller) -> None:
     task = await caller.send("pay", price=3)
     subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
     events = aiter(subscription)
     assert (await anext(events)).task.status.state == pb.TASK_STATE_INPUT_REQUIRED
-    answer = message("pay", approved=True)
+    answer = request_for("pay", approved=True)
     answer.message.task_id = task.id
     await caller.stub.SendMessage(answer)
     *_, last = [event async for event in events]
@@ -262,8 +262,8 @@ async def test_the_card_names_grpc_last(caller: Caller) -> None:
 # Errors
 
 
-def _send_request(**fields: Any) -> pb.SendMessageRequest:
-    request = message()
+def _request_with(**fields: Any) -> pb.SendMessageRequest:
+    request = request_for()
     for name, value in fields.items():
         setattr(request.message, name, value)
     return request
@@ -271,9 +271,9 @@ def _send_request(**fields: Any) -> pb.SendMessageRequest:
 
 INVALID: list[tuple[str, Any, str]] = [
     ("SendMessage", pb.SendMessageRequest(), "params.message"),
-    ("SendMessage", _send_request(message_id=""), "params.message.messageId"),
-    ("SendMessage", _send_request(role=pb.ROLE_AGENT), "params.message.role"),
-    ("SendStreamingMessage", _send_request(message_id=""), "params.message.messageId"),
+    ("SendMessage", _request_with(message_id=""), "params.message.messageId"),
+    ("SendMessage", _request_with(role=pb.ROLE_AGENT), "params.message.role"),
+    ("SendStreamingMessage", _request_with(message_id=""), "params.message.messageId"),
     ("GetTask", pb.GetTaskRequest(), "params.id"),
     ("GetTask", pb.GetTaskRequest(id="x", history_length=-1), "params.historyLength"),
     ("ListTasks", pb.ListTasksRequest(page_size=0), "params.pageSize"),
@@ -301,7 +301,7 @@ async def test_an_invalid_field_is_named(
 
 
 def _with_number(number: float) -> pb.SendMessageRequest:
-    request = message()
+    request = request_for()
     request.message.parts[0].data.struct_value.update({"n": number})
     return request
 
@@ -327,8 +327,8 @@ FAILURES: list[tuple[str, Any, grpc.StatusCode, str]] = [
     ("GetTask", pb.GetTaskRequest(id="x"), Code.NOT_FOUND, "TASK_NOT_FOUND"),
     ("CancelTask", pb.CancelTaskRequest(id="x"), Code.NOT_FOUND, "TASK_NOT_FOUND"),
     ("SubscribeToTask", pb.SubscribeToTaskRequest(id="x"), Code.NOT_FOUND, "TASK_NOT_FOUND"),
-    ("SendMessage", message("unknown"), Code.NOT_FOUND, "MODULE_NOT_FOUND"),
-    ("SendStreamingMessage", message("unknown"), Code.NOT_FOUND, "MODULE_NOT_FOUND"),
+    ("SendMessage", request_for("unknown"), Code.NOT_FOUND, "MODULE_NOT_FOUND"),
+    ("SendStreamingMessage", request_for("unknown"), Code.NOT_FOUND, "MODULE_NOT_FOUND"),
     (
         "ListTaskPushNotificationConfigs",
         pb.ListTaskPushNotificationConfigsRequest(task_id="x"),
@@ -366,7 +366,7 @@ async def test_other_versions_of_the_protocol_are_refused(caller: Caller, versio
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.0.1", ""])
-async def test_version_1_is_accepted(caller: Caller, version: str) -> None:
+async def test_version_1_and_an_empty_version_are_accepted(caller: Caller, version: str) -> None:
     metadata = [("a2a-version", version)]
     await caller.stub.ListTasks(pb.ListTasksRequest(), metadata=metadata)
 
@@ -398,10 +398,10 @@ async def test_a_method_that_the_protocol_does_not_have_is_unimplemented(caller:
 # Callers
 
 
-async def test_callers_without_credentials_are_refused_before_their_message_is_read() -> None:
+async def test_callers_without_valid_credentials_are_refused_before_their_message_is_read() -> None:
     async with serving_grpc(modules(), auth=keys(), max_body=100) as caller:
         for metadata in ({}, {"x-api-key": "another"}, {"authorization": "Bearer x"}):
-            huge = message(text="x" * 10_000)
+            huge = request_for(text="x" * 10_000)
             error = await failure(caller.stub.SendMessage(huge, metadata=[*metadata.items()]))
             assert (error.code(), error.details()) == (
                 Code.UNAUTHENTICATED,
@@ -428,7 +428,7 @@ async def test_a_caller_with_credentials_owns_its_tasks() -> None:
                     await call
             listed = await bob.client.list_tasks(pb.ListTasksRequest(), context=bob.context)
             assert listed.total_size == 0
-            follow_up = message("work")
+            follow_up = request_for("work")
             follow_up.message.task_id = task.id
             error = await failure(bob.stub.SendMessage(follow_up, metadata=bob.pairs))
             assert error.code() == Code.NOT_FOUND
@@ -467,7 +467,7 @@ async def test_runs_and_streams_are_limited_as_over_http() -> None:
     async with serving_grpc(modules(gate), max_runs=1, limits=limits) as caller:
         task = await caller.start("wait")
         await gate.reached.wait()
-        error = await failure(caller.stub.SendMessage(message("work")))
+        error = await failure(caller.stub.SendMessage(request_for("work")))
         assert error.code() == Code.RESOURCE_EXHAUSTED
         assert details_of(error, RetryInfo)
         stream = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
@@ -480,7 +480,7 @@ async def test_runs_and_streams_are_limited_as_over_http() -> None:
 
 async def test_new_tasks_are_refused_while_the_server_drains(caller: Caller) -> None:
     caller.peer.agent.setup.state.is_draining = True
-    error = await failure(caller.stub.SendMessage(message()))
+    error = await failure(caller.stub.SendMessage(request_for()))
     assert (error.code(), error.details()) == (Code.UNAVAILABLE, "The server is shutting down")
     assert details_of(error, RetryInfo)
     await caller.stub.ListTasks(pb.ListTasksRequest())
@@ -510,7 +510,7 @@ async def test_the_task_of_a_disconnected_client_is_canceled(method: str, ended_
     async with serving_grpc(modules(gate), limits=Limits(disconnect_grace=0)) as caller:
         async with connected_caller(caller.peer, caller.address, {}) as second:
             timeout = 0.5 if ended_by == "deadline" else None
-            call = getattr(second.stub, method)(message("wait"), timeout=timeout)
+            call = getattr(second.stub, method)(request_for("wait"), timeout=timeout)
             await gate.reached.wait()
             if ended_by == "cancel":
                 call.cancel()
@@ -537,7 +537,7 @@ async def test_a_task_whose_client_disconnects_during_its_creation_is_canceled(
     caplog.set_level("INFO", "apcore_a2a.access")
     options: Any = {"limits": Limits(disconnect_grace=0), "task_store": LateStore()}
     async with serving_grpc(modules(), **options) as caller:
-        call = getattr(caller.stub, method)(message("wait"))
+        call = getattr(caller.stub, method)(request_for("wait"))
         await creating.wait()
         call.cancel()
         await wait_until(lambda: " 499 " in caplog.text)
@@ -558,7 +558,7 @@ async def test_a_stream_that_the_store_interrupts_may_be_retried() -> None:
     async with serving_grpc(modules(gate), task_store=FailingStore()) as caller:
 
         async def read_stream() -> None:
-            async for _ in caller.stub.SendStreamingMessage(message("wait")):
+            async for _ in caller.stub.SendStreamingMessage(request_for("wait")):
                 gate.opened.set()
 
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -579,7 +579,7 @@ async def test_a_non_blocking_task_outlives_its_client() -> None:
 # Limits for each client
 
 
-async def test_refused_credentials_are_limited_by_address() -> None:
+async def test_failed_authentications_are_limited_but_valid_credentials_still_pass() -> None:
     async with serving_grpc(modules(), BOB, auth=keys(), auth_rate_limit="2/hour") as caller:
         for code in ("UNAUTHENTICATED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED"):
             error = await failure(caller.stub.GetTask(pb.GetTaskRequest(id="t1")))
@@ -587,7 +587,7 @@ async def test_refused_credentials_are_limited_by_address() -> None:
         assert (await caller.send()).status.state == pb.TASK_STATE_COMPLETED
 
 
-async def test_a_caller_may_take_half_of_the_slots_and_a_gateway_names_its_clients() -> None:
+async def test_a_client_may_take_half_of_the_slots_and_client_key_identifies_clients() -> None:
     gate = Gate()
 
     def user_of(headers: Any, identity: Any) -> str | None:
@@ -598,7 +598,7 @@ async def test_a_caller_may_take_half_of_the_slots_and_a_gateway_names_its_clien
     async with serving_grpc({"work": ActionModule(gate)}, ADA, **options) as caller:
         for _ in range(2):
             await caller.start("work")
-        request = message("work")
+        request = request_for("work")
         error = await failure(caller.stub.SendMessage(request, metadata=caller.pairs))
         assert error.details() == "Too many tasks of this client are running"
         request.configuration.return_immediately = True

@@ -22,7 +22,7 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
 
 from tests.serving import PATIENCE
 
-from .grpc_caller import Caller, connected_caller, details_of, message, serving_grpc
+from .grpc_caller import Caller, connected_caller, details_of, request_for, serving_grpc
 from .inloop import ActionModule, Gate, echo, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .test_grpc import failure
@@ -55,17 +55,17 @@ def field(number: int, content: bytes) -> bytes:
 
 def sending(value: bytes) -> bytes:
     """Return a send whose last part has the data *value*."""
-    return message().SerializeToString() + field(2, field(5, field(4, value)))
+    return request_for().SerializeToString() + field(2, field(5, field(4, value)))
 
 
 async def test_a_message_above_the_limit_is_refused(caller: Caller) -> None:
-    error = await failure(caller.stub.SendMessage(message(text="x" * 100_000)))
+    error = await failure(caller.stub.SendMessage(request_for(text="x" * 100_000)))
     assert error.code() == Code.RESOURCE_EXHAUSTED
 
 
 async def test_compressed_messages_are_refused_unread(caller: Caller) -> None:
     for algorithm in (grpc.Compression.Gzip, grpc.Compression.Deflate):
-        call = caller.stub.SendMessage(message(text="x" * 1_000), compression=algorithm)
+        call = caller.stub.SendMessage(request_for(text="x" * 1_000), compression=algorithm)
         assert (await failure(call)).code() == Code.UNIMPLEMENTED
     # a compressed message that claims to be plain is not decompressed either
     call = caller.channel.unary_unary(SEND)(gzip.compress(bytes(10_000_000)))
@@ -129,7 +129,7 @@ async def test_a_call_without_a_message_is_invalid(caller: Caller) -> None:
 
 
 async def test_only_the_first_message_of_a_call_counts(caller: Caller) -> None:
-    bodies = [message(n=n).SerializeToString() for n in range(3)]
+    bodies = [request_for(n=n).SerializeToString() for n in range(3)]
     response = await caller.channel.stream_unary(SEND)(iter(bodies))
     task = pb.SendMessageResponse.FromString(response).task
     assert task.history[0].parts[0].data.struct_value["n"] == 0
@@ -156,7 +156,9 @@ async def test_a_client_with_unfinished_messages_delays_only_its_own_messages() 
         for call in unfinished:
             await call.wait_for_connection()
         await ada.send()
-        delayed = eve.channel.unary_unary(SEND)(message().SerializeToString(), metadata=metadata)
+        delayed = eve.channel.unary_unary(SEND)(
+            request_for().SerializeToString(), metadata=metadata
+        )
         await ada.send()
         assert not delayed.done()
         for call in unfinished:
@@ -174,7 +176,7 @@ async def test_huge_metadata_is_refused(caller: Caller) -> None:
 
 @pytest.mark.parametrize("text", ["x", "\n", "é", "😀"])
 async def test_a_long_error_reaches_the_client(caller: Caller, text: str) -> None:
-    error = await failure(caller.stub.SendMessage(message(text * 10_000)))
+    error = await failure(caller.stub.SendMessage(request_for(text * 10_000)))
     assert error.code() == Code.NOT_FOUND
     assert details_of(error, ErrorInfo)
 
@@ -301,7 +303,7 @@ async def test_the_metrics_count_open_calls_and_those_without_a_message() -> Non
 
 
 async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, Any]) -> None:
-    large = message(text="x" * 1_000_000).SerializeToString()
+    large = request_for(text="x" * 1_000_000).SerializeToString()
     small_window = ("grpc.http2.bdp_probe", 0)  # else it grows to the whole response
     async with (
         eve_and_ada(**eight_calls) as (eve, ada),
@@ -342,7 +344,7 @@ async def test_many_disconnecting_clients_leak_nothing(
     async with serving_grpc(modules, limits=Limits(disconnect_grace=0)) as caller:
         agent = caller.peer.agent
         for method in ("SendMessage", "SendStreamingMessage"):
-            calls = [getattr(caller.stub, method)(message("wait")) for _ in range(50)]
+            calls = [getattr(caller.stub, method)(request_for("wait")) for _ in range(50)]
             await wait_until(lambda: len(agent.engine.runs) == 50)
             for call in calls:
                 call.cancel()

@@ -31,7 +31,7 @@ from tests.facade.processes import (
 from tests.serving import PATIENCE
 
 from .conftest import eventually
-from .grpc_caller import message
+from .grpc_caller import request_for
 from .inloop import ActionModule, echo, registry_of
 
 Code = grpc.StatusCode
@@ -61,7 +61,7 @@ def test_the_command_serves_grpc_at_the_port_on_its_card(folder: Path, tmp_path:
         stub_of(agent) as stub,
         agent_client(agent) as over_http,
     ):
-        task = stub.SendMessage(message("echo", text="hello")).task
+        task = stub.SendMessage(request_for("echo", text="hello")).task
         card = over_http.client.get("/.well-known/agent-card.json").json()
         address = card["supportedInterfaces"][-1]
         logged = agent.wait_for(r"gRPC: (\S+)")
@@ -83,14 +83,14 @@ def test_running_calls_end_before_the_server_does(
         stub_of(agent) as stub,
         ThreadPoolExecutor() as threads,
     ):
-        nap = message("nap", seconds=1.5)
+        nap = request_for("nap", seconds=1.5)
         blocking = threads.submit(stub.SendMessage, nap)
         streaming = threads.submit(lambda: [*stub.SendStreamingMessage(nap)])
         eventually(lambda: len(stub.ListTasks(pb.ListTasksRequest()).tasks) == 2)
         agent.signal(number)
         agent.wait_for(r"(Shutting down)")
         with pytest.raises(grpc.RpcError) as refused:
-            stub.SendMessage(message("echo", text="hello"))
+            stub.SendMessage(request_for("echo", text="hello"))
         code = agent.end()
     assert refused.value.code() == Code.UNAVAILABLE
     assert blocking.result().task.status.state == pb.TASK_STATE_COMPLETED
@@ -106,7 +106,7 @@ def test_calls_that_outlast_the_shutdown_get_the_failed_task(folder: Path, tmp_p
         stub_of(agent) as stub,
         ThreadPoolExecutor() as threads,
     ):
-        blocking = threads.submit(stub.SendMessage, message("nap", seconds=60))
+        blocking = threads.submit(stub.SendMessage, request_for("nap", seconds=60))
         eventually(lambda: len(stub.ListTasks(pb.ListTasksRequest()).tasks) == 1)
         assert agent.end(signal.SIGTERM) == 0
     assert blocking.result().task.status.state == pb.TASK_STATE_FAILED

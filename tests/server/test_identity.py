@@ -32,7 +32,7 @@ from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET, Inputs
 from .test_extended_card import (
     EXTENDED,
-    PEOPLE,
+    PRINCIPALS,
     NameAuthenticator,
     acting_as,
     agent,
@@ -221,7 +221,7 @@ class CheckOnlyACL:
         self._answers = answers
 
     def check(self, caller: str | None, target: str, context: Context[Any]) -> Any:
-        return self._answers[target == "text.stats" and context.identity is PEOPLE["bob"]]
+        return self._answers[target == "text.stats" and context.identity is PRINCIPALS["bob"]]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ class CustomExecutor:
         self.registry = registry_of({"text.stats": ActionModule(echo), "lab": ActionModule(echo)})
 
     def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
-        passed = module_id == "text.stats" or context.identity is PEOPLE["ada"]
+        passed = module_id == "text.stats" or context.identity is PRINCIPALS["ada"]
         checks = [SimpleNamespace(check="acl", passed=passed)]
         return SimpleNamespace(valid=passed, checks=checks, errors=[])
 

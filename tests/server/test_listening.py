@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 
 from tests.facade.processes import COMMAND, SIGNALS, extensions, process
 
-from .grpc_caller import message
+from .grpc_caller import request_for
 
 CARD = "/.well-known/agent-card.json"
 
@@ -62,7 +62,7 @@ def test_tls_covers_http_grpc_and_the_card(folder: Path, tls: list[str], tmp_pat
         credentials = grpc.ssl_channel_credentials(trusted)
         with closing(grpc.secure_channel(address, credentials)) as channel:
             make_stub: Any = A2AServiceStub
-            task = make_stub(channel).SendMessage(message("echo", text="hi")).task
+            task = make_stub(channel).SendMessage(request_for("echo", text="hi")).task
         assert agent.end(SIGNALS[0]) == 0
 
     assert card["url"] == f"{url}/"

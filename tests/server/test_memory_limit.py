@@ -16,7 +16,7 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store.sqlite import SqliteStore
 
 from .checking_client import Answer, state_of
-from .grpc_caller import message, serving_grpc
+from .grpc_caller import request_for, serving_grpc
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
@@ -449,7 +449,7 @@ async def test_a_canceled_message_over_grpc_no_longer_counts() -> None:
     gate = Gate()
     async with serving_grpc({"work": ActionModule(gate)}) as caller:
         memory = caller.peer.agent.setup.memory
-        call = caller.stub.SendMessage(message(text=LARGE))
+        call = caller.stub.SendMessage(request_for(text=LARGE))
         await gate.reached.wait()
         assert memory.bodies > UNIT * 0.98
         call.cancel()

@@ -60,7 +60,7 @@ def ask(inputs: Inputs, context: Any) -> None:
     raise ModuleError("INPUT_REQUIRED", "Which color?", {"data": {"colors": ["red", "blue"]}})
 
 
-class LocalError(Exception):
+class TwoArgumentError(Exception):
     """An error whose constructor takes more than a message."""
 
     def __init__(self, one: object, two: object) -> None:
@@ -68,7 +68,7 @@ class LocalError(Exception):
 
 
 def crash(inputs: Inputs, context: Any) -> None:
-    raise LocalError(object(), "hunter2")
+    raise TwoArgumentError(object(), "hunter2")
 
 
 def append_name(inputs: Inputs, context: Any) -> None:
@@ -104,7 +104,7 @@ ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
     "exit": lambda inputs, context: os._exit(3),
     "die": lambda inputs, context: os.kill(os.getpid(), signal.SIGKILL),
     "die of a signal without a name": lambda inputs, context: os.kill(os.getpid(), 40),
-    "hide": lambda inputs, context: lambda: None,
+    "return a function": lambda inputs, context: lambda: None,
 }
 
 
@@ -240,7 +240,7 @@ async def test_errors_in_a_process_are_reported_like_errors_in_the_server(
 ) -> None:
     async with serving({"work": ComputingModule()}) as peer:
         assert await failure(peer, "refuse") == "Invalid input: n is odd"
-        for do in ("crash", "hide"):
+        for do in ("crash", "return a function"):
             assert await failure(peer, do) == "Internal error"
         paused = await peer.send("work", part(peer, "ask"))
         assert paused.state == "input-required"
@@ -309,7 +309,7 @@ async def test_clients_take_turns_at_processes(
     assert names_in(path) == ["ada", "ada", "bob", "ada", "bob", "ada"]
 
 
-async def test_a_client_in_all_processes_does_not_keep_others_out(
+async def test_a_client_that_occupies_all_processes_does_not_block_other_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "count_cores", lambda: 2)
@@ -319,18 +319,16 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
         acting_as(peer, {"x-name": "ada"}) as ada,
         acting_as(peer, {"x-name": "bob"}) as bob,
     ):
-        inputs = {name: part(peer, "note and wait", name=name) for name in ("ada", "bob")}
-        tasks = [(ada, await ada.start("work", inputs["ada"])) for _ in range(3)]
+        parts = {name: part(peer, "note and wait", name=name) for name in ("ada", "bob")}
+        tasks = [(ada, await ada.start("work", parts["ada"])) for _ in range(3)]
         await wait_until(lambda: names_in(path) == ["ada"] * 2)
-        tasks.append((bob, await bob.start("work", inputs["bob"])))
+        tasks.append((bob, await bob.start("work", parts["bob"])))
         await wait_until(lambda: names_in(path) == ["ada"] * 2 + ["bob"])
         release(path)
         ended = [await client.until(task_id, "completed") for client, task_id in tasks]
         process_ids = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
         assert len(process_ids) == 3
-        await wait_until(
-            lambda: sum(map(is_running, process_ids)) == 2
-        )  # as many are kept as there are cores
+        await wait_until(lambda: sum(map(is_running, process_ids)) == 2)  # one per core is kept
     assert names_in(path).count("ada") == 3
 
 

@@ -1,4 +1,4 @@
-"""Webhooks that come with a message or with an answer, and tasks without a client."""
+"""Webhooks that come with a message or with an answer, and tasks whose client has disconnected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -109,9 +109,7 @@ def test_the_webhook_of_a_message_gets_every_state_and_is_listed(
     assert hooks.ids(task_id) == ["c1"]
 
 
-def test_the_webhook_of_a_message_belongs_to_its_task_whatever_id_it_names(
-    hooks: Hooks, receiver: Receiver
-) -> None:
+def test_a_task_id_in_the_webhook_of_a_message_is_ignored(hooks: Hooks, receiver: Receiver) -> None:
     another = start_paused_task(hooks.agent)
     hook = {"url": receiver.url, "taskId": another}
     task_id = hooks.agent.ask("send", hooks.send_params("echo", hook=hook)).task["id"]
@@ -153,7 +151,7 @@ def test_the_webhook_of_an_answer_gets_the_later_states(
 ) -> None:
     context = str(uuid4())
     task_id = start_paused_task(hooks.agent, contextId=context)
-    by_task = addressed_by == "task" or hooks.agent.modern
+    by_task = addressed_by == "task" or hooks.agent.modern  # only 0.3 answers by context
     target = {"taskId": task_id} if by_task else {"contextId": context}
     assert (
         answer_with_hook(hooks, "yes", {"id": "c1", "url": receiver.url}, **target).task["id"]
@@ -203,7 +201,7 @@ def test_a_refused_answer_adds_no_webhook(hooks: Hooks) -> None:
     assert hooks.of(task_id) == []
 
 
-# Without a client
+# After the client has disconnected
 
 
 @asynccontextmanager
@@ -213,7 +211,7 @@ async def without_client(
     """Start a task with a webhook and disconnect its client.
 
     Yields:
-        Another client, the task's id, its gate, and the gate of the skill `other`.
+        A client of the agent, the task's id, its gate, and the gate of the skill `other`.
     """
     gate, other = Gate(), Gate()
     modules = {"work": ActionModule(gate), "other": ActionModule(other)}
@@ -235,7 +233,7 @@ async def without_client(
 
 
 async def wait_until_working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
-    """Wait until the only task is running and no notification is pending; return its id."""
+    """Return the id of the only task, once it is running and no notification is pending."""
     await gate.reached.wait()
     (task_id,) = peer.agent.engine.runs
     await asyncio.to_thread(receiver.wait, 1)
@@ -265,7 +263,7 @@ async def test_a_task_with_a_webhook_keeps_running_without_its_client(
 @every_dialect
 @each_operation
 @pytest.mark.anyio
-async def test_a_task_whose_webhook_has_failed_is_canceled_with_its_client(
+async def test_a_task_whose_webhook_has_failed_is_canceled_when_its_client_disconnects(
     dialect: str, operation: str
 ) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
@@ -276,7 +274,7 @@ async def test_a_task_whose_webhook_has_failed_is_canceled_with_its_client(
 
 @every_dialect
 @pytest.mark.anyio
-async def test_a_task_whose_webhook_was_deleted_is_canceled_with_its_client(
+async def test_a_task_whose_webhook_was_deleted_is_canceled_when_its_client_disconnects(
     dialect: str, receiver: Receiver
 ) -> None:
     gate = Gate()

@@ -144,7 +144,7 @@ def seconds_of(code: str, home: Path) -> float:
 def test_startup_and_shutdown_are_fast_compared_with_the_imports(
     folder: Path, tmp_path: Path
 ) -> None:
-    """The benchmark checks absolute times."""
+    """Compare with the imports, because absolute times depend on the machine."""
     durations, imports = [], []
     for number in SIGNALS * 2:
         imports.append(seconds_of("from apcore_a2a_server import serve", tmp_path))
@@ -160,7 +160,7 @@ def test_startup_and_shutdown_are_fast_compared_with_the_imports(
 
 @pytest.mark.process
 @pytest.mark.clock
-def test_without_uvloop_no_response_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
+def test_without_uvloop_responses_avoid_nagles_delay(folder: Path, tmp_path: Path) -> None:
     command = serve_command(folder)
     command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
     durations = []
@@ -317,7 +317,9 @@ def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
 
 
 @pytest.mark.process
-def test_a_repeated_signal_does_not_count_as_a_second_one(folder: Path, tmp_path: Path) -> None:
+def test_a_signal_right_after_the_first_does_not_end_the_server_at_once(
+    folder: Path, tmp_path: Path
+) -> None:
     with (
         process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         background_request(agent, "stream", 1) as stream,
@@ -365,9 +367,9 @@ def test_a_wildcard_address_listens_on_ipv4_and_ipv6_and_warns(
     folder: Path, tmp_path: Path
 ) -> None:
     with process(serve_command(folder, host="::"), tmp_path) as agent:
-        for host in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
+        for url in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
             assert (
-                agent.wait_for_card(host)["url"]
+                agent.wait_for_card(url)["url"]
                 == agent.url.replace("127.0.0.1", "localhost") + "/"
             )
         agent.end(signal.SIGTERM)
@@ -395,7 +397,7 @@ def test_a_root_path_is_in_the_card_and_does_not_change_the_routes(
 # Sources
 
 
-def test_registries_executors_clients_and_folders_can_be_served(folder: Path) -> None:
+def test_registries_executors_apcore_objects_and_folders_can_be_served(folder: Path) -> None:
     registry = registry_of(echo=Echo())
     for source in (registry, Executor(registry), APCore(registry=registry), folder, str(folder)):
         with agent_with(create_app(source, url="http://127.0.0.1")) as agent:
@@ -496,12 +498,12 @@ def test_the_card_has_the_public_url_with_one_trailing_slash(url: str) -> None:
 
 
 def test_the_default_skill_gets_messages_without_a_skill_id() -> None:
-    message = {"message": Agent(httpx.Client(), "1.0").params()["message"]}
+    params = {"message": Agent(httpx.Client(), "1.0").params()["message"]}
     with agent_with(default_skill="echo") as agent:
-        assert agent.ask("send", message).state == "completed"
+        assert agent.ask("send", params).state == "completed"
         assert agent.send("nope").code == -32601
     with agent_with() as agent:
-        assert agent.ask("send", message).error
+        assert agent.ask("send", params).error
 
 
 def test_an_unknown_default_skill_is_refused() -> None:
@@ -554,7 +556,7 @@ def test_tasks_record_their_state_history_if_configured() -> None:
         assert "apcore" not in metadata_of(agent.send().task)
         assert not card_of(agent)["capabilities"].get("stateTransitionHistory")
 
-    assert [state_of({"status": entry}) for entry in history][-1] in ("working", "completed")
+    assert state_of({"status": history[-1]}) in ("working", "completed")
 
 
 ORIGIN = {"Origin": "https://page.example"}

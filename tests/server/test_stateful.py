@@ -1,8 +1,8 @@
 """A state machine test: every task follows the protocol, whatever clients do in any order.
 
 Hypothesis generates clients that send, answer, cancel, disconnect and reconnect, modules that
-end in every way, and a store with latency. They run against a real agent, called through ASGI,
-in an event loop with a simulated clock; only threads take real time.
+end in every way, and a store with latency. The agent is real and is called through ASGI, in an
+event loop with a simulated clock; only threads take real time.
 
 The model tracks what was done to each task and what its module did, and derives from that the
 states that the task may be in.
@@ -189,7 +189,7 @@ class TaskModel:
     since: float = 0
     """The time at which it began to work or to wait for an answer."""
     pending_call: str | None = ""
-    """The call that needs approval; None if the task asks for input, empty if it never paused."""
+    """Its latest pause: text of the call to approve, None for input, empty if it never paused."""
     granted: Counter[str] = field(default_factory=Counter[str])
     """The number of approvals for each call."""
     canceled: bool = False
@@ -355,7 +355,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.clients: list[Client] = []
         self.runs: list[Run] = []
         self.final_states: dict[str, str] = {}
-        """The final states of tasks that clients have seen."""
+        """The final states that clients have seen, by task id."""
         self.is_finishing = False
         self.store = Store(self.on_save)
         guarded = {"annotations": NEEDS_APPROVAL}
@@ -461,7 +461,7 @@ class AgentMachine(RuleBasedStateMachine):
             self.executor.close()
 
     def on_save(self, record: TaskRecord) -> None:
-        """Update the model with a record that the store has just saved."""
+        """Check a record that the store has just saved, and update the model."""
         task, now = record.task, self.clock.now
         first = TaskModel(task.id, record.skill, task.context_id, task.history[0].message_id)
         model = self.models.setdefault(task.id, first)
@@ -515,7 +515,7 @@ class AgentMachine(RuleBasedStateMachine):
         run.end = "returned"
 
     def check_may_run(self, run: Run) -> None:
-        """Check that a module that is active may still run."""
+        """Check that the task of a running module has not ended."""
         self.expect(
             run.task_id not in self.final_states, "a module runs on although its task has ended"
         )
@@ -578,14 +578,14 @@ class AgentMachine(RuleBasedStateMachine):
                 await asyncio.sleep(self.store.delay / 2)
         await self._compare_lists()
 
-    async def _compare_lists(self, everywhere: bool = False) -> None:
+    async def _compare_lists(self, all_tasks: bool = False) -> None:
         """Check that the agent lists every task that clients know, in the same state."""
         delay, self.store.delay = self.store.delay, 0
         listed = (await self._ask("tasks/list", historyLength=0))["tasks"]
         states = {task["id"]: state_of(task) for task in listed}
         self.expect(len(listed) == len(states), "a task is listed twice")
         seen_ids = {client.task_id for client in self.clients} - {""}
-        for task_id in self.models if everywhere else seen_ids - {*self.final_states}:
+        for task_id in self.models if all_tasks else seen_ids - {*self.final_states}:
             self.expect(task_id in states, "a task is lost from the list")
             task = await self._ask("tasks/get", id=task_id, historyLength=0)
             self._record_state(task_id, state_of(task))
@@ -601,7 +601,7 @@ class AgentMachine(RuleBasedStateMachine):
         return result
 
     def _record_state(self, task_id: str, state: str) -> None:
-        """Record the state of a task that a client has seen, and check that ends are final."""
+        """Record a state that a client has seen if it is final; check that a final state stays."""
         end = (
             self.final_states.setdefault(task_id, state)
             if state in ENDS
@@ -645,12 +645,12 @@ class AgentMachine(RuleBasedStateMachine):
 
     def _check_refusal(self, client: Client) -> None:
         """Check that a request is refused only with an error that the protocol defines for it."""
-        without_task = "contextId" in client.message and "metadata" not in client.params
+        lacks_skill = "contextId" in client.message and "metadata" not in client.params
         allowed = {
             "CancelTask": {-32002},
             "SubscribeToTask": {-32004} if client.last is None else set(),
         }
-        by_message = {-32004} if "taskId" in client.message else {-32602} if without_task else set()
+        by_message = {-32004} if "taskId" in client.message else {-32602} if lacks_skill else set()
         codes = allowed.get(client.method, by_message)
         self.expect(client.code in codes, f"{client.method} is refused: {client.reply}")
 
@@ -660,7 +660,7 @@ class AgentMachine(RuleBasedStateMachine):
         working = {model.id for model in self.models.values() if model.state == "working"}
         self.expect({*runs} == working, "the runs are not those of the working tasks")
         for task_id in working:
-            self._check_waiting(self.models[task_id])
+            self._check_has_client(self.models[task_id])
         connected = [client for client in self.clients if client.is_connected]
         streams = [client for client in connected if client.method in STREAMS]
         handler = self.agent.handler  # its counts are not in any response
@@ -681,7 +681,7 @@ class AgentMachine(RuleBasedStateMachine):
                 settled = not client.frames or _ends(client.frames[-1], ends)
                 self.expect(settled, "a stream ends too early")
 
-    def _check_waiting(self, model: TaskModel) -> None:
+    def _check_has_client(self, model: TaskModel) -> None:
         """Check that a task whose sender waits for it ends soon after its last client has gone."""
         own_clients = [client for client in self.clients if client.is_for(model)]
         needs_client = model.pending_call == "" and any(client.waits for client in own_clients)
@@ -697,7 +697,7 @@ class AgentMachine(RuleBasedStateMachine):
         for run in self.runs:
             run.released.set()
         await asyncio.sleep(RUN_LIMIT + ANSWER_LIMIT + 2 * SLACK)
-        await self._compare_lists(everywhere=True)
+        await self._compare_lists(all_tasks=True)
         self._check_settled()
         for model in self.models.values():
             self.expect(self.final_states.get(model.id) == model.state, "a task does not end")
@@ -750,7 +750,7 @@ def _ends(frame: Frame, ends: Collection[str] = frozenset(ENDS)) -> bool:
 
 
 def _latest(items: Any, number: int) -> Any:
-    """Return the item with *number* from the end, wrapping around; None if there are none."""
+    """Return the item at *number* from the end, wrapping around; None if there is no item."""
     listed = [*items]
     return listed[-1 - number % len(listed)] if listed else None
 
@@ -760,6 +760,6 @@ def _latest(items: Any, number: int) -> Any:
 def test_every_task_follows_the_protocol_whatever_clients_do(
     machine: type[AgentMachine], examples: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "apcore_a2a_core")  # it logs every module failure
+    caplog.set_level(logging.CRITICAL, "apcore_a2a_core")  # logs module failures
     run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=examples))
     assert not [record for record in caplog.records if record.name.startswith("apcore_a2a")]

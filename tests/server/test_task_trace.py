@@ -151,7 +151,7 @@ async def send(peer: Peer, skill: str, **members: Any) -> Json:
     ).task
 
 
-async def test_a_trace_has_checks_the_module_and_nested_calls(
+async def test_the_check_the_queue_the_module_and_nested_calls_are_spans(
     options: Json, nested: NestedModules
 ) -> None:
     async with serving(nested.executor, **options) as peer:
@@ -189,10 +189,10 @@ async def test_an_approval_is_a_wait_between_two_runs(options: Json, nested: Nes
         params = peer.wire.params("", peer.part(data={"approved": True}), taskId=task["id"])
         await peer.ask("send", {"message": params["message"]})
         trace = await trace_of(peer, task)
-    kinds = [(kind, name, status) for kind, name, status, _ in shape(trace)]
-    assert kinds.count(("wait", "approval", "ok")) == 1
-    assert kinds.count(("module", "pays", "ok")) == 2
-    assert ("call", "pay", "ok") in kinds
+    spans = [(kind, name, status) for kind, name, status, _ in shape(trace)]
+    assert spans.count(("wait", "approval", "ok")) == 1
+    assert spans.count(("module", "pays", "ok")) == 2
+    assert ("call", "pay", "ok") in spans
     assert trace["state"] == "completed"
     wait = next(span for span in trace["spans"] if span["kind"] == "wait")
     assert wait["seconds"] > 0
@@ -283,7 +283,7 @@ async def test_a_trace_has_at_most_200_spans_and_counts_the_others(
     assert trace["dropped"] == 6
 
 
-async def test_attempts_of_webhooks_are_spans(options: Json, nested: NestedModules) -> None:
+async def test_delivery_attempts_are_spans(options: Json, nested: NestedModules) -> None:
     push = PushSettings(dev=True, retries=())
     with receiving() as receiver:
         async with serving(

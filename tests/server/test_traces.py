@@ -189,10 +189,10 @@ class Count(BaseModel):
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @pytest.mark.parametrize(
-    ("answer", "expected"), [({}, TRACE_ID), ({"traceparent": OTHER}, OTHER[3:35])]
+    ("answer_headers", "expected"), [({}, TRACE_ID), ({"traceparent": OTHER}, OTHER[3:35])]
 )
 async def test_a_resumed_task_continues_its_trace_unless_the_answer_has_one(
-    answer: Json, expected: str, store: str, tmp_path: Any
+    answer_headers: Json, expected: str, store: str, tmp_path: Any
 ) -> None:
     trace_headers: list[Json] = []
 
@@ -209,9 +209,9 @@ async def test_a_resumed_task_continues_its_trace_unless_the_answer_has_one(
         headers = {"traceparent": TRACEPARENT, "tracestate": "a=1"}
         paused = (await peer.ask("send", peer.wire.params("work", part), headers)).task
         params = peer.wire.params("work", peer.part(data={"count": 1}), taskId=paused["id"])
-        task = (await peer.ask("send", params, answer)).task
+        task = (await peer.ask("send", params, answer_headers)).task
     assert [sent["traceparent"].split("-")[1] for sent in trace_headers] == [TRACE_ID, expected]
-    assert trace_headers[1].get("tracestate") == (None if answer else "a=1")
+    assert trace_headers[1].get("tracestate") == (None if answer_headers else "a=1")
     assert trace_members(task) == {"traceId": TRACE_ID}
 
 
@@ -226,7 +226,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_each_attempt_of_a_webhook_is_a_child_of_its_tasks_trace(
+async def test_each_delivery_attempt_continues_the_trace_of_its_task(
     dialect: str, store: str, receiver: Receiver, tmp_path: Any
 ) -> None:
     task_store = "memory" if store == "memory" else f"sqlite:///{tmp_path / 'tasks.db'}"
@@ -278,19 +278,19 @@ def captured_lines(formatter: logging.Formatter) -> Iterator[list[str]]:
             logger.removeHandler(handler)
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("log_format", ["json", "text"])
 @pytest.mark.parametrize("headers", [{}, {"traceparent": TRACEPARENT}])
 async def test_every_record_of_a_request_and_its_run_has_the_id_of_the_trace(
-    headers: Json, form: str
+    headers: Json, log_format: str
 ) -> None:
-    formatter = JsonFormatter() if form == "json" else TextFormatter()
+    formatter = JsonFormatter() if log_format == "json" else TextFormatter()
     async with serving({"work": TraceRecorder()}) as peer:
         with captured_lines(formatter) as lines:
             task = await send(peer, headers)
             await peer.ask("get", {"id": "unknown"}, {"traceparent": OTHER})
     trace_id = task["metadata"]["apcore"]["traceId"]
     run, access, other = (line for line in lines if "It runs" in line or "POST" in line)
-    if form == "json":
+    if log_format == "json":
         trace_ids = [json.loads(line)["trace_id"] for line in (run, access, other)]
         assert trace_ids == [trace_id, trace_id, OTHER[3:35]]
     else:
