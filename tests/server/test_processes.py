@@ -46,7 +46,7 @@ def spin(inputs: Inputs, context: Any) -> None:
         pass
 
 
-def start_another(inputs: Inputs, context: Any) -> None:
+def start_program(inputs: Inputs, context: Any) -> None:
     """Run a program that writes the id of its process to a file, and wait for its end."""
     command = ["sh", "-c", f"echo $$ > {inputs['path']}; sleep 60"]
     subprocess.run(command, check=True)
@@ -93,7 +93,7 @@ def read_context(inputs: Inputs, context: Any) -> Any:
 ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
     "return": lambda inputs, context: inputs["value"],
     "spin": spin,
-    "start": start_another,
+    "start": start_program,
     "refuse": refuse,
     "ask": ask,
     "crash": crash,

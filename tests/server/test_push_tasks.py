@@ -122,7 +122,7 @@ def test_the_webhook_of_a_message_gets_an_id(hooks: Hooks) -> None:
         "id"
     ]
     (config_id,) = hooks.ids(task_id)
-    assert (config_id == task_id) is not hooks.agent.modern
+    assert (config_id == task_id) is not hooks.agent.modern  # 0.3 uses the task's id
 
 
 def test_a_denied_call_reveals_nothing_about_its_webhook() -> None:

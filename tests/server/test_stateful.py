@@ -590,7 +590,7 @@ class AgentMachine(RuleBasedStateMachine):
             task = await self._ask("tasks/get", id=task_id, historyLength=0)
             self._record_state(task_id, state_of(task))
         is_same = all(states.get(task_id) == state for task_id, state in self.final_states.items())
-        self.expect(is_same, "a task is listed in another state than it has ended in")
+        self.expect(is_same, "a task is listed in a state other than its final state")
         self.store.delay = delay
 
     async def _ask(self, method: str, **params: Any) -> Json:
@@ -601,7 +601,7 @@ class AgentMachine(RuleBasedStateMachine):
         return result
 
     def _record_state(self, task_id: str, state: str) -> None:
-        """Record a state that a client has seen if it is final; check that a final state stays."""
+        """Record a final state that a client has seen; check that no other state follows."""
         end = (
             self.final_states.setdefault(task_id, state)
             if state in ENDS
@@ -638,7 +638,7 @@ class AgentMachine(RuleBasedStateMachine):
         elif client.method == "SubscribeToTask":
             self.expect(snapshot, "a new reader does not get the task first")
         elif client.message.get("messageId") == model.message_id:
-            self.expect(frame.id == 1, "a stream does not begin with the beginning")
+            self.expect(frame.id == 1, "a stream does not begin at the beginning")
         if not snapshot:
             first_seen = model.log.setdefault(frame.id, frame.body)
             self.expect(first_seen == frame.body, "two readers see different events")
