@@ -317,9 +317,7 @@ def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
 
 
 @pytest.mark.process
-def test_a_signal_right_after_the_first_does_not_end_the_server_at_once(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_signal_right_after_the_first_is_ignored(folder: Path, tmp_path: Path) -> None:
     with (
         process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         background_request(agent, "stream", 1) as stream,
