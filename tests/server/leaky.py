@@ -21,6 +21,7 @@ from .inloop import NEEDS_APPROVAL, ActionModule, StreamModule, SyncActionModule
 from .modules import Inputs, Module
 
 Failure = Callable[[str], BaseException]
+"""Function that makes an exception with the given text."""
 
 
 class Ledger:
@@ -53,10 +54,10 @@ SECRETS = (
     f"{STACK}LedgerError: no{log_injection('forged')}",
 )
 FRAGMENTS = "secret-path|secret_table|hunter9|sk-live-|ledger object at|pa55phrase|forged-line"
-"""Fragments that show that a secret has leaked, even if only in part."""
+"""Pattern of fragments that show that a secret has leaked, even if only in part."""
 
 issued: list[str] = []
-"""Grows with every issued secret, so that tests can check that there was one."""
+"""Has an item for each call of `issue_secrets`, so that tests can check that there was one."""
 
 waiting: list[Inputs] = []
 """The inputs of the calls that wait until they are canceled."""
@@ -178,7 +179,7 @@ def argument(parameter: inspect.Parameter, text: str) -> Any:
 def apcore_failure(kind: Any, *, foreign: bool) -> Failure:
     """Return a failure with an apcore error full of the text; a *foreign* one names another module.
 
-    The log shows the message of a denial; it contains forged lines instead of secrets.
+    The message of a denial has forged lines instead of secrets, because it is logged.
     """
 
     def failure(text: str) -> BaseException:
@@ -238,10 +239,10 @@ FAILURES: dict[str, Failure] = {
     },
     **{f"a2a's {kind.__name__}": partial(with_caller_message, kind) for kind in PROTOCOL},
     "a2a's A2AClientError": A2AClientError,
-    "its own InvalidInputError": partial(
+    "the module's own InvalidInputError": partial(
         with_caller_message, type("InvalidInputError", (LedgerError,), {})
     ),
-    "its own SchemaValidationError": type("SchemaValidationError", (LedgerError,), {}),
+    "the module's own SchemaValidationError": type("SchemaValidationError", (LedgerError,), {}),
     "entries": lambda text: apcore.SchemaValidationError(text, errors=entries(text)),
     "advice": lambda text: InvalidInputError(
         CALLER_MESSAGE, details={text: text}, cause=OSError(text)

@@ -14,7 +14,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_async_serve_returns_an_application_without_starting_it() -> None:
+async def test_async_serve_returns_an_application() -> None:
     app = await async_serve(registry(), name="made by a coroutine", url="https://a.example")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="https://a.example") as client:

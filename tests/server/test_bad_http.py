@@ -30,7 +30,7 @@ def send_body(agent: Agent) -> bytes:
         "*/*",
     ],
 )
-def test_another_content_type_is_not_supported(agent: Agent, media_type: str) -> None:
+def test_a_content_type_other_than_json_is_not_supported(agent: Agent, media_type: str) -> None:
     """Web pages can send the first four without a preflight request (CORS)."""
     assert agent.post(send_body(agent), {"Content-Type": media_type}).code == -32005
 
@@ -91,7 +91,7 @@ def test_json_rpc_accepts_only_post(rpc: Agent, verb: str) -> None:
 )
 @pytest.mark.rotating("rpc", "verb")
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "DELETE"])
-def test_other_paths_are_not_found(rpc: Agent, verb: str, path: str) -> None:
+def test_unknown_paths_are_not_found(rpc: Agent, verb: str, path: str) -> None:
     response = rpc.client.request(verb, path)
     assert response.status_code == 404
     assert len(response.content) < 1000
@@ -134,7 +134,9 @@ def test_an_unknown_version_is_not_supported(agent: Agent, version: str) -> None
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.0.1", "1.0.17", ""])
-def test_patch_releases_of_a_known_version_are_accepted(agent: Agent, version: str) -> None:
+def test_version_1_0_its_patch_releases_and_an_empty_version_are_accepted(
+    agent: Agent, version: str
+) -> None:
     assert agent.post(send_body(agent), {"A2A-Version": version}).state == "completed"
 
 
@@ -181,7 +183,7 @@ def test_the_method_decides_the_dialect_whatever_the_version_says(rpc: Agent) ->
 @pytest.mark.parametrize(
     "query", ["?", "?%", "?a=%zz", "?=&&=", "?a2a-version", "?x=" + "a" * 5000]
 )
-def test_an_unknown_query_is_ignored(agent: Agent, query: str) -> None:
+def test_unknown_malformed_and_empty_query_parameters_are_ignored(agent: Agent, query: str) -> None:
     path = "/message:send" if agent.restful else "/"
     assert agent.post(send_body(agent), path=path + query).state == "completed"
 

@@ -16,14 +16,14 @@ SURROGATE = "\ud800"
 
 def body(agent: Agent, raw_json: str, params: Any = None, **envelope: Any) -> bytes:
     """Return the body of a send, with *raw_json* in place of the string HOLE."""
-    filled: Any = agent.params() if params is None else params
+    request: Any = agent.params() if params is None else params
     if not agent.restful:
-        filled = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": filled}
-        filled |= envelope
-    return json.dumps(filled).replace(f'"{HOLE}"', raw_json).encode()
+        request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": request}
+        request |= envelope
+    return json.dumps(request).replace(f'"{HOLE}"', raw_json).encode()
 
 
-def data(agent: Agent, skill: str = "mirror") -> Any:
+def params_with_hole(agent: Agent, skill: str = "mirror") -> Any:
     """Return the params of a send with the string HOLE in its data."""
     return agent.params(skill, agent.part(data={"value": HOLE}))
 
@@ -64,19 +64,19 @@ def test_an_empty_body_is_a_send_without_a_message_in_rest(rest: Agent) -> None:
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_constants_that_json_lacks_are_a_parse_error(agent: Agent, constant: str) -> None:
-    assert agent.post(body(agent, constant, data(agent))).code == -32700
+    assert agent.post(body(agent, constant, params_with_hole(agent))).code == -32700
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999"])
 def test_numbers_that_no_double_can_hold_are_a_parse_error(agent: Agent, number: str) -> None:
-    assert agent.post(body(agent, number, data(agent))).code == -32700
-    metadata = {**agent.params(), "metadata": {"skillId": "echo", "value": HOLE}}
-    assert agent.post(body(agent, number, metadata)).code == -32700
+    assert agent.post(body(agent, number, params_with_hole(agent))).code == -32700
+    params = {**agent.params(), "metadata": {"skillId": "echo", "value": HOLE}}
+    assert agent.post(body(agent, number, params)).code == -32700
     assert agent.post(body(agent, number, agent.params(metadata={"x": HOLE}))).code == -32700
 
 
 def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
-    assert agent.post(body(agent, "1" * 5000, data(agent))).code == -32700
+    assert agent.post(body(agent, "1" * 5000, params_with_hole(agent))).code == -32700
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
     ],
 )
 def test_values_reach_the_module_exactly(agent: Agent, written: str, value: object) -> None:
-    answer = agent.post(body(agent, written, data(agent, "json")))
+    answer = agent.post(body(agent, written, params_with_hole(agent, "json")))
     assert json.loads(answer.data["json"])["value"] == value
     assert type(json.loads(answer.data["json"])["value"]) is type(value)
 
@@ -107,7 +107,7 @@ def test_json_nested_deeper_than_64_is_not_parsed(agent: Agent, opening: str, le
     nested = opening * levels + "1" + closing * levels
     assert agent.post(opening.encode() * levels).is_too_large
     assert agent.post(nested.encode()).is_too_large
-    answer = agent.post(body(agent, nested, data(agent)))
+    answer = agent.post(body(agent, nested, params_with_hole(agent)))
     assert answer.is_too_large
     assert answer.message.endswith((" 64", " 100000 values"))
 
@@ -153,9 +153,9 @@ def test_accepted_nested_values_can_be_read_again(agent: Agent, location: str, l
 
 
 def test_a_repeated_name_has_its_last_value(agent: Agent) -> None:
-    answer = agent.post(body(agent, '{"a": 1, "b": 2, "a": 3}', data(agent)))
+    answer = agent.post(body(agent, '{"a": 1, "b": 2, "a": 3}', params_with_hole(agent)))
     assert answer.task["artifacts"][0]["parts"][0]["data"]["value"] == {"a": 3, "b": 2}
-    request = body(agent, '{"a": 1}', data(agent))
+    request = body(agent, '{"a": 1}', params_with_hole(agent))
     assert agent.post(request[:-1] + b', "params": {}, "message": {}}').code == -32602
 
 
@@ -210,7 +210,9 @@ def test_a_lone_surrogate_in_the_envelope_is_a_parse_error(rpc: Agent) -> None:
         "",
     ],
 )
-def test_json_in_a_text_part_follows_the_same_rules(agent: Agent, skill: str, text: str) -> None:
+def test_text_that_is_not_an_acceptable_json_object_is_refused(
+    agent: Agent, skill: str, text: str
+) -> None:
     assert agent.send(skill, agent.part(text=text)).code == -32602
 
 
@@ -227,14 +229,14 @@ def test_control_characters_are_kept_or_refused_but_never_changed(agent: Agent, 
 
 def test_an_object_of_500_000_keys_is_refused(agent: Agent) -> None:
     keys = json.dumps({str(number): 0 for number in range(500_000)})
-    answer = agent.post(body(agent, keys, data(agent)))
+    answer = agent.post(body(agent, keys, params_with_hole(agent)))
     assert answer.is_too_large
     assert "100000" in answer.message
 
 
 @pytest.mark.parametrize("item", ["0", '""', "[]", "{}"])
 def test_an_array_of_300_000_items_is_refused(agent: Agent, item: str) -> None:
-    request = body(agent, "[" + ",".join([item] * 300_000) + "]", data(agent, "echo"))
+    request = body(agent, "[" + ",".join([item] * 300_000) + "]", params_with_hole(agent, "echo"))
     assert agent.post(request).is_too_large
 
 
@@ -245,7 +247,7 @@ def test_commas_and_brackets_in_a_text_do_not_count(agent: Agent) -> None:
 
 
 def test_a_body_of_99_000_values_is_parsed(rpc_v10: Agent) -> None:
-    request = body(rpc_v10, "[" + "0," * 98_900 + "0]", data(rpc_v10, "echo"))
+    request = body(rpc_v10, "[" + "0," * 98_900 + "0]", params_with_hole(rpc_v10, "echo"))
     assert not rpc_v10.post(request).is_too_large
 
 

@@ -35,15 +35,15 @@ async def bodies_written(
 ) -> list[bytes]:
     """Subscribe through ASGI until the stream ends, and return the bodies of all writes.
 
-    Like a user's middleware, it adds a header; before that, it appends the number of headers to
-    *header_counts*.
+    Like a user's middleware, add a header to the response; before that, append the number of its
+    headers to *header_counts*.
     """
     bodies: list[bytes] = []
     request = peer.request("subscribe", {"id": task_id}, {"Last-Event-ID": str(last)})
-    received = [{"type": "http.request", "body": request.content, "more_body": False}]
+    unreceived = [{"type": "http.request", "body": request.content, "more_body": False}]
 
     async def receive() -> Any:
-        return received.pop() if received else await asyncio.Event().wait()
+        return unreceived.pop() if unreceived else await asyncio.Event().wait()
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
@@ -94,7 +94,7 @@ async def test_pending_events_share_a_write(dialect: str) -> None:
             assert end == b""
 
 
-async def test_a_header_that_middleware_adds_to_a_stream_is_not_on_the_next_one() -> None:
+async def test_a_header_that_middleware_adds_to_a_stream_is_not_on_the_next_stream() -> None:
     async with serving({"work": chunks(1)}) as peer:
         task_id, header_counts = (await peer.send()).task["id"], list[int]()
         for _ in range(2):

@@ -75,7 +75,7 @@ async def test_a_module_sees_the_earlier_messages_but_not_the_current_one(dialec
             assert task["contextId"] == first["contextId"]
         assert contents(await say(peer, "else")) == [{"history": []}]
         conversation, data = listener.conversations[1], listener.data[1]
-        assert (conversation.context_id, conversation.task_id) != (first["contextId"], first["id"])
+        assert conversation.task_id != first["id"]
         assert data["ext.a2a.context_id"] == conversation.context_id == first["contextId"]
         assert data["ext.a2a.task_id"] == conversation.task_id
         assert data["ext.a2a.history"] == conversation.history
@@ -124,7 +124,7 @@ async def test_a_streaming_module_sees_the_conversation() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_module_sees_the_other_parts_of_the_message(dialect: str) -> None:
+async def test_a_module_sees_the_parts_of_a_message_besides_its_input(dialect: str) -> None:
     listener = Listener()
     async with serving({"work": ActionModule(listener)}, dialect) as peer:
         other_parts = [peer.part(data={"n": 2**60}), peer.part(text="second")]
@@ -173,10 +173,10 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
         assert conversations == [[], [], ["user: a1"], ["user: b1"]]
 
 
-@pytest.mark.parametrize("store", [InMemoryTaskStore, DictStore])
-async def test_a_conversation_keeps_its_latest_messages(store: Any) -> None:
+@pytest.mark.parametrize("store_class", [InMemoryTaskStore, DictStore])
+async def test_a_conversation_keeps_its_latest_messages(store_class: Any) -> None:
     listener = Listener()
-    task_store = store(max_history=3) if store is InMemoryTaskStore else store()
+    task_store = store_class(max_history=3) if store_class is InMemoryTaskStore else store_class()
     async with serving(
         {"work": ActionModule(listener)}, task_store=task_store, limits=Limits(max_history=3)
     ) as peer:
@@ -347,7 +347,7 @@ async def test_a_module_may_ask_repeatedly() -> None:
         assert len(ids) == 2
 
 
-async def test_a_stream_that_asks_for_input_replaces_its_artifact() -> None:
+async def test_the_stream_after_an_answer_replaces_the_artifact() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         yield {"day": inputs.get("day")}
         if not inputs.get("day"):
@@ -494,8 +494,8 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
         task = (await peer.send("outer")).task
         first = content_of(task["status"]["message"]["parts"][1])["approval"]["id"]
 
-        async def answer(pause_id: str) -> Json:
-            data = peer.part(data={"approved": True, "approvalId": pause_id, "comment": "fine"})
+        async def answer(approval_id: str) -> Json:
+            data = peer.part(data={"approved": True, "approvalId": approval_id, "comment": "fine"})
             params = peer.wire.params("outer", data, taskId=task["id"])
             return (await peer.ask("send", params)).task
 

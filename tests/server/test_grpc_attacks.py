@@ -53,8 +53,8 @@ def field(number: int, content: bytes) -> bytes:
     return bytes(digits) + bytes([size]) + content
 
 
-def sending(value: bytes) -> bytes:
-    """Return a send whose last part has the data *value*."""
+def encoded_request(value: bytes) -> bytes:
+    """Return an encoded send whose last part has the encoded data *value*."""
     return request_for().SerializeToString() + field(2, field(5, field(4, value)))
 
 
@@ -75,9 +75,9 @@ async def test_compressed_messages_are_refused_unread(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        sending(field(6, field(1, b"") * 20_000)),
-        sending(field(6, b"\x0a\x02\x08\x00" * 10_000)),
-        sending(field(5, field(1, field(1, b"k") + field(2, b"\x08\x00")) * 6_000)),
+        encoded_request(field(6, field(1, b"") * 20_000)),
+        encoded_request(field(6, b"\x0a\x02\x08\x00" * 10_000)),
+        encoded_request(field(5, field(1, field(1, b"k") + field(2, b"\x08\x00")) * 6_000)),
         field(2, field(5, b"") * 20_000),
         field(2, field(1, b"") * 20_000),
         b"\x0b" * 40_000,
@@ -112,10 +112,12 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [b"\xff" * 100, b"\x80" * 60_000, field(2, b"\xff" * 10), field(2, field(1, b"\xff"))]
-    + [sending(nested(depth)) for depth in (32, 48, 49, 60, 2_000)],
+    + [encoded_request(nested(depth)) for depth in (32, 48, 49, 60, 2_000)],
 )
 @pytest.mark.parametrize("method", [SEND, STREAM])
-async def test_malformed_messages_are_invalid(caller: Caller, method: str, body: bytes) -> None:
+async def test_malformed_and_too_deeply_nested_messages_are_invalid(
+    caller: Caller, method: str, body: bytes
+) -> None:
     call: Any = caller.channel.unary_unary(method)(body)
     error = await failure(call)
     assert error.code() == Code.INVALID_ARGUMENT
@@ -137,7 +139,7 @@ async def test_only_the_first_message_of_a_call_counts(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("method", ["stream_unary", "stream_stream"])
-async def test_a_message_that_never_arrives_ends_its_call(method: str) -> None:
+async def test_a_call_whose_message_does_not_arrive_in_time_is_ended(method: str) -> None:
     async with serving_grpc(MODULES, request_timeout=TIMEOUT, max_body=1000) as caller:
         call = getattr(caller.channel, method)(SEND if method == "stream_unary" else STREAM)()
         assert await call.code() == Code.DEADLINE_EXCEEDED
@@ -147,7 +149,7 @@ async def test_a_message_that_never_arrives_ends_its_call(method: str) -> None:
 
 async def test_a_client_with_unfinished_messages_delays_only_its_own_messages() -> None:
     metadata = [("x-name", "eve")]
-    options: Any = {"max_body": 1000, "limits": Limits(memory=8000)}  # four messages at a time
+    options: Any = {"max_body": 1000, "limits": Limits(memory=8000)}  # four read slots
     async with (
         serving_grpc(MODULES, client_key=lambda headers, _: headers["x-name"], **options) as eve,
         connected_caller(eve.peer, eve.address, {"x-name": "ada"}) as ada,
@@ -311,7 +313,7 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
     ):
         completed = pb.ListTasksRequest(status=pb.TASK_STATE_COMPLETED)
         calls = list[Any]()
-        for count in range(1, 5):  # one after the other: only three of her tasks may run at once
+        for count in range(1, 5):  # one after the other: only three tasks of eve may run at once
             calls.append(slow.channel.unary_stream(SEND)(large, metadata=eve.pairs))
             while (await ada.stub.ListTasks(completed, metadata=ada.pairs)).total_size < count:
                 assert not calls[-1].done()
@@ -325,7 +327,7 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])
-async def test_a_connection_that_speaks_another_protocol_is_closed(data: bytes) -> None:
+async def test_a_connection_that_does_not_speak_http_2_is_closed(data: bytes) -> None:
     async with serving_grpc(MODULES, request_timeout=TIMEOUT) as caller:
         host, _, port = caller.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -336,9 +338,7 @@ async def test_a_connection_that_speaks_another_protocol_is_closed(data: bytes) 
         await caller.send()
 
 
-async def test_many_disconnecting_clients_leak_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_many_canceled_calls_leak_nothing(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
     modules = {"wait": ActionModule(gate), "work": ActionModule(echo)}
     async with serving_grpc(modules, limits=Limits(disconnect_grace=0)) as caller:
@@ -356,9 +356,9 @@ async def test_many_disconnecting_clients_leak_nothing(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_call_with_wrong_credentials_takes_no_slot() -> None:
+async def test_a_call_with_wrong_credentials_is_refused_before_its_message() -> None:
     keys = APIKeyAuthenticator({"the key of ada": Identity("ada")})
     async with serving_grpc(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
         call = caller.channel.stream_unary(SEND)(metadata=[("x-api-key", "wrong")])
-        assert await call.code() == Code.UNAUTHENTICATED  # though no message has been sent
+        assert await call.code() == Code.UNAUTHENTICATED
         await caller.send()

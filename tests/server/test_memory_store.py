@@ -182,7 +182,7 @@ async def test_a_conversation_keeps_its_latest_messages() -> None:
         await store.save(with_messages(f"t{number}", str(number)))
     assert await texts(store) == ["2", "3", "4"]
     cut = with_messages("cut", "8", "9", state=INPUT_REQUIRED)
-    cut.messages = 9
+    cut.messages = 9  # the first seven have left its history
     await store.save(cut)
     assert await texts(store) == ["4", "8", "9"]
     await store.save(cut)

@@ -110,15 +110,15 @@ async def _receive() -> Any:
 
 async def test_cards_of_invented_hosts_do_not_displace_the_card_of_a_host_in_use() -> None:
     app = create_app(registry_of(echo=Echo()), allowed_hosts=["*.example"])
-    pages = app.state.agent.cards
+    cards = app.state.agent.cards
     await card_at(app, "http://real.example")
-    (card,) = (pages._cards[key] for key in pages._cards if key.url == "http://real.example/")
+    (card,) = (cards._cards[key] for key in cards._cards if key.url == "http://real.example/")
     for number in range(2 * MAX_CARDS):
         invented = await card_at(app, f"http://host{number}.example")
         assert invented["url"] == f"http://host{number}.example/"
         await card_at(app, "http://real.example")
-    assert any(cached is card for cached in pages._cards.values())
-    assert len(pages._cards) == MAX_CARDS
+    assert any(cached is card for cached in cards._cards.values())
+    assert len(cards._cards) == MAX_CARDS
 
 
 async def test_only_allowed_hosts_get_a_card() -> None:
@@ -127,14 +127,14 @@ async def test_only_allowed_hosts_get_a_card() -> None:
         assert (await client.get(CARD)).status_code == 421
 
 
-async def test_the_extended_card_has_the_url_of_the_request_in_each_binding() -> None:
+async def test_the_extended_card_has_the_url_of_the_request_in_rest_and_json_rpc() -> None:
     app = create_app(registry_of(echo=Echo()), auth=APIKeyAuthenticator({"key": "ada"}))
     async with client_of(app, "https://agent.example", **{"x-api-key": "key"}) as client:
-        over_http = (await client.get("/agent/authenticatedExtendedCard")).json()
+        over_rest = (await client.get("/agent/authenticatedExtendedCard")).json()
         body = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}
         over_rpc = (await client.post("/", json=body)).json()["result"]
 
-    assert over_http["url"] == "https://agent.example/"
+    assert over_rest["url"] == "https://agent.example/"
     assert over_rpc["supportedInterfaces"][0]["url"] == "https://agent.example/"
 
 
@@ -169,7 +169,7 @@ async def test_an_error_of_the_mounting_program_stops_the_agent() -> None:
 
 
 class Closable(Echo):
-    """A module that records that it was closed, or fails to close."""
+    """A module that records that it was closed, and may fail to close."""
 
     closed = False
 

@@ -175,12 +175,12 @@ DOCUMENT: Json = {
 
 
 class Shop:
-    """An HTTP API with a document, which records its requests."""
+    """An HTTP API that has a document and records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[Json] = []
         self.document = DOCUMENT
-        self.location = "https://elsewhere.example/"
+        self.redirect_target = "https://elsewhere.example/"
         paths = ("/items", "/items/{id}", "/sum", "/form", "/answer/{kind}", "/{other:path}")
         methods = ["GET", "POST", "PUT", "DELETE"]
         self.app = Starlette(
@@ -231,7 +231,7 @@ class Shop:
             "unknown": lambda: JSONResponse({"detail": "user admin-7 is expired"}, 401),
             "crash": lambda: PlainTextResponse("Traceback: db at 10.0.0.7", 503),
             "near": lambda: RedirectResponse("text"),
-            "far": lambda: RedirectResponse(self.location),
+            "far": lambda: RedirectResponse(self.redirect_target),
             "circle": lambda: RedirectResponse("circle"),
             **{f"hop{n}": lambda n=n: RedirectResponse(f"hop{n - 1}") for n in range(2, 7)},
             "hop1": lambda: RedirectResponse("text"),
@@ -244,7 +244,7 @@ class Shop:
         return responses[kind]() if kind in responses else None
 
     def escaped(self) -> Response:
-        """Return a message with the last key in several forms."""
+        """Return an error with the key of the last request in several forms."""
         key = dict(self.requests[-1]["query"])["key"]
         query = urlencode({"key": key}, safe="/")
         in_json = json.dumps(key).replace("/", "\\/")
@@ -512,7 +512,7 @@ def test_redirects_are_followed_on_the_same_server(agent: Agent) -> None:
 def test_a_redirect_to_another_server_is_not_followed(agent: Agent, shop: Shop) -> None:
     other = Shop()
     with running(other.app) as url:
-        shop.location = f"{url}/api/items"
+        shop.redirect_target = f"{url}/api/items"
         failure(call(agent, "answer", kind="far"))
     assert other.requests == []
 
@@ -542,7 +542,7 @@ def test_documents_may_be_files(shop: Shop, url: str, tmp_path: Path, suffix: st
         assert output(call(agent, "get_item", id="1"))["name"] == "Nut"
 
 
-def test_a_relative_server_of_a_file_needs_the_option(tmp_path: Path) -> None:
+def test_a_file_with_a_relative_server_needs_the_option_openapi_server(tmp_path: Path) -> None:
     file = tmp_path / "api.json"
     file.write_text(json.dumps(DOCUMENT))
 
@@ -709,7 +709,7 @@ def test_an_escaped_credential_is_in_no_message(
     assert message.endswith('(400 Bad Request): … key=… … "…"')
 
 
-def test_the_first_alternative_with_all_credentials_is_used(
+def test_an_alternative_whose_credentials_are_all_set_is_preferred(
     shop: Shop, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_credentials(shop, {}, {"bearerAuth": [], "inHeader": []}, {"basic": []})
@@ -757,7 +757,7 @@ def test_without_schemes_the_credential_is_a_bearer_token(
     assert shop.requests[-1]["headers"]["authorization"] == "Bearer s3cret"
 
 
-def test_credentials_are_not_in_the_log(
+def test_credentials_and_inputs_are_not_in_the_log(
     shop: Shop, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("apcore_a2a_server", "apcore_a2a", "httpx"):
@@ -785,7 +785,7 @@ def test_the_password_of_a_url_is_not_in_errors() -> None:
     assert "s3cret" not in str(raised.value)
 
 
-def test_recursive_schemas_stay_references(tmp_path: Path) -> None:
+def test_schemas_of_3_0_are_translated_and_recursive_ones_stay_references(tmp_path: Path) -> None:
     definition = skills_of(DOCUMENT, tmp_path).get_definition("get_item")
     schema = definition.output_schema
 

@@ -109,7 +109,7 @@ def errors_of(validate: Callable[..., Any], data: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("data", VALID)
-def test_a_model_accepts_the_same_values(data: Json) -> None:
+def test_validation_in_steps_accepts_the_same_values(data: Json) -> None:
     stepwise, text = stepwise_validator(Everything), json.dumps(data)
     expected = Everything.model_validate_json(text, strict=True)
     assert stepwise.validate_json(text, strict=True) == expected
@@ -118,7 +118,9 @@ def test_a_model_accepts_the_same_values(data: Json) -> None:
 
 
 @pytest.mark.parametrize("data", INVALID)
-def test_a_model_refuses_the_same_values_and_names_the_first_invalid_item(data: Json) -> None:
+def test_validation_in_steps_refuses_the_same_values_and_names_the_first_invalid_item(
+    data: Json,
+) -> None:
     stepwise, text = stepwise_validator(Everything), json.dumps(data)
     expected = errors_of(Everything.model_validate_json, text)
     errors = errors_of(stepwise.validate_json, text)
@@ -160,7 +162,9 @@ NOT_IN_ENUM: list[Any] = [
     ("value", "is_member"),
     [*((value, True) for value in IN_ENUM), *((value, False) for value in NOT_IN_ENUM)],
 )
-def test_an_enum_of_many_objects_takes_the_same_values(value: Any, is_member: bool) -> None:
+def test_an_enum_of_many_objects_accepts_the_same_values_as_in_the_library(
+    value: Any, is_member: bool
+) -> None:
     schema, keywords = stepwise_schema(ENUM)
     assert "enum" in keywords
     assert Draft202012Validator(ENUM).is_valid(value) == is_member

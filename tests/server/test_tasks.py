@@ -175,7 +175,7 @@ def test_a_file_with_a_url_becomes_an_object_with_name_and_type(agent: Agent) ->
     assert agent.send("mirror", part).data == expected
 
 
-def test_a_file_with_bytes_becomes_base64(agent: Agent) -> None:
+def test_a_file_with_bytes_becomes_an_object_with_base64(agent: Agent) -> None:
     part: Json = {"raw": "aGk=", "filename": "a.txt"}
     if not agent.modern:
         part = {"kind": "file", "file": {"bytes": "aGk=", "name": "a.txt"}}
@@ -301,7 +301,7 @@ class FixedOutputExecutor:
         return None
 
 
-BARE: list[tuple[Any, list[Any]]] = [
+NOT_OBJECTS: list[tuple[Any, list[Any]]] = [
     ("text", ["text"]),
     (b"hi", ["aGk="]),
     ([1, {"a": None}], [[1, {"a": None}]]),
@@ -309,7 +309,7 @@ BARE: list[tuple[Any, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("output", "expected"), BARE)
+@pytest.mark.parametrize(("output", "expected"), NOT_OBJECTS)
 async def test_outputs_that_are_not_objects_become_parts_of_their_kind(
     output: Any, expected: Any
 ) -> None:
@@ -333,8 +333,8 @@ async def test_an_output_of_none_completes_without_parts() -> None:
 QUESTION = "Approval required for module work\ntext: call"
 
 
-async def approved_task(peer: Any) -> str:
-    """Create a task with a history of the call, the approval request and the answer."""
+async def approved_task_id(peer: Any) -> str:
+    """Create a task with a call, an approval request and an answer, and return its id."""
     task = (await peer.send("work", peer.part(text="call"))).task
     await peer.send("work", peer.part(text="yes"), taskId=task["id"])
     task_id: str = task["id"]
@@ -358,7 +358,7 @@ async def test_a_task_has_as_much_history_as_requested(
 ) -> None:
     modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
-        task_id = await approved_task(peer)
+        task_id = await approved_task_id(peer)
         options = {} if length is None else {"historyLength": length}
         read_back = await peer.ask("get", {"id": task_id, **options})
         (listed,) = (await peer.ask("list", options)).result["tasks"]
@@ -410,9 +410,9 @@ async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
         params = {"pageSize": 1, "pageToken": after["nextPageToken"]}
         (last,) = (await peer.ask("list", params)).result["tasks"]
         assert last["id"] == second
-        old = await peer.in_dialect("0.3").ask("list")
-        assert [task["id"] for task in old.result["tasks"]] == [second, first]
-        assert all("artifacts" in task for task in old.result["tasks"])
+        in_v03 = await peer.in_dialect("0.3").ask("list")
+        assert [task["id"] for task in in_v03.result["tasks"]] == [second, first]
+        assert all("artifacts" in task for task in in_v03.result["tasks"])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -435,7 +435,7 @@ async def test_tasks_are_listed_by_state_and_time(dialect: str) -> None:
 async def test_the_state_history_is_recorded_if_configured(dialect: str) -> None:
     modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect, state_history=True) as peer:
-        task = await peer.get(await approved_task(peer))
+        task = await peer.get(await approved_task_id(peer))
         history = task["metadata"]["apcore"]["stateHistory"]
         assert [entry["state"] for entry in history] == [
             "submitted",

@@ -45,16 +45,16 @@ BINDINGS = [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP
 UNKNOWN_TASK, WRONG_PARAMS = -32001, -32602
 
 
-async def pause(inputs: Any, context: Any) -> Any:
+async def echo_or_ask(inputs: Any, context: Any) -> Any:
     if inputs["text"] == "ask":
         context.services.ask("And then?", field="text")
     return inputs
 
 
 def modules() -> dict[str, object]:
-    described = "Answers questions about bills."
+    description = "Answers questions about bills."
     return {
-        "billing.ask": ActionModule(pause, description=described),
+        "billing.ask": ActionModule(echo_or_ask, description=description),
         "kitchen.tea": ActionModule(echo),
         "other": ActionModule(echo),
     }
@@ -107,15 +107,15 @@ async def test_the_card_of_a_tenant_shows_its_skill_alone() -> None:
         (entry["protocolBinding"], entry["protocolVersion"]) for entry in interfaces
     ] == BINDINGS
     assert {entry["tenant"] for entry in interfaces} == {"billing"}
-    own_url, url = "https://agent.example/a/", "https://agent.example/a/billing/"
-    assert [entry["url"] for entry in interfaces] == [own_url, url, own_url, url]
-    assert card["url"] == url
-    assert {entry["url"] for entry in card["additionalInterfaces"]} == {url}
+    agent_url, tenant_url = "https://agent.example/a/", "https://agent.example/a/billing/"
+    assert [entry["url"] for entry in interfaces] == [agent_url, tenant_url] * 2
+    assert card["url"] == tenant_url
+    assert {entry["url"] for entry in card["additionalInterfaces"]} == {tenant_url}
     assert [skill["id"] for skill in root["skills"]] == [*modules()]
     assert not any("tenant" in entry for entry in root["supportedInterfaces"])
 
 
-async def test_a_tenant_needs_no_skill_id(peer: Peer) -> None:
+async def test_a_message_to_a_tenant_needs_no_skill_id(peer: Peer) -> None:
     async with inside(peer, "billing") as billing:
         sent = await billing.ask("send", send_params(billing))
         assert sent.task["metadata"]["skillId"] == "billing.ask"
@@ -145,16 +145,16 @@ async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> Non
         if peer.dialect == "0.3":
             hook = {"taskId": task_id, "pushNotificationConfig": {"id": "hook", "url": hook["url"]}}
         assert (await billing.ask("push set", hook)).code is None
-        name = "pushNotificationConfigId" if peer.dialect == "0.3" else "id"
-        task_name = "id" if peer.dialect == "0.3" else "taskId"
+        config_key = "pushNotificationConfigId" if peer.dialect == "0.3" else "id"
+        task_key = "id" if peer.dialect == "0.3" else "taskId"
         requests = {
             "get": {"id": task_id},
             "cancel": {"id": task_id},
             "subscribe": {"id": task_id},
             "push set": hook,
-            "push get": {task_name: task_id, name: "hook"},
-            "push list": {task_name: task_id},
-            "push delete": {task_name: task_id, name: "hook"},
+            "push get": {task_key: task_id, config_key: "hook"},
+            "push list": {task_key: task_id},
+            "push delete": {task_key: task_id, config_key: "hook"},
             "send": send_params(peer, "yes", taskId=task_id),
         }
         for other_peer in (peer, tea):
@@ -309,7 +309,7 @@ async def test_a_wrong_tenant_is_an_error_at_start(tenants: Any, problem: str) -
     assert problem in str(caught.value)
 
 
-def test_a_skill_with_the_name_of_a_path_needs_another_name() -> None:
+def test_a_skill_named_like_a_path_needs_a_tenant_of_another_name() -> None:
     registry = registry_of({"health": ActionModule(echo)})
     with pytest.raises(OptionError, match="choose another"):
         create_app(registry, tenants="skills")
@@ -337,8 +337,8 @@ class Staff(HeaderAuth):
 
 @asynccontextmanager
 async def guarded(tenants: Any = "skills", **options: Any) -> AsyncIterator[Peer]:
-    needs_approval = {"approved": ActionModule(echo, annotations=NEEDS_APPROVAL)}
-    registry = registry_of({**modules(), **needs_approval})
+    gated = ActionModule(echo, annotations=NEEDS_APPROVAL)
+    registry = registry_of({**modules(), "gated": gated})
     with closing(Executor(registry, acl=rules())) as executor:
         async with serving(executor, tenants=tenants, auth=Staff(), **options) as peer:
             yield peer
@@ -395,17 +395,17 @@ async def test_a_tenant_needs_credentials_except_for_its_public_card() -> None:
 
 
 async def test_callers_see_the_card_of_a_tenant_that_they_may_call() -> None:
-    async with guarded({**TENANTS, "approved": "approved"}) as peer:
-        for name, count in (("", 0), ("eve", 0), ("ada", 1)):
+    async with guarded({**TENANTS, "gated": "gated"}) as peer:
+        for name, is_allowed in (("", False), ("eve", False), ("ada", True)):
             card = await peer.client.get(f"/billing{CARD}", headers={"x-name": name})
-            assert card.status_code == (200 if count else 404)
+            assert card.status_code == (200 if is_allowed else 404)
         assert card.json()["capabilities"]["extendedAgentCard"] is True
         assert card.headers["cache-control"] == "private, no-store"
-        page = await peer.client.get("/billing/extendedAgentCard", headers={"x-name": "ada"})
-        assert page.json() == card.json()
+        rest_card = await peer.client.get("/billing/extendedAgentCard", headers={"x-name": "ada"})
+        assert rest_card.json() == card.json()
         params = {"tenant": "billing"}
-        extended_card = await peer.ask("card", params, {"x-name": "ada"})
-        assert extended_card.result == card.json()
+        rpc_answer = await peer.ask("card", params, {"x-name": "ada"})
+        assert rpc_answer.result == card.json()
         public_card = await peer.client.get(f"/tea{CARD}", headers={"x-name": "eve"})
         assert public_card.headers["cache-control"] == "max-age=300"
 
