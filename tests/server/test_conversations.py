@@ -410,7 +410,7 @@ async def test_more_input_needs_approval_again() -> None:
         assert paid == [{"amount": 5, "to": "Eve"}]
 
 
-# Timeouts of pending input
+# Timeouts and answers of pending input
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -507,7 +507,7 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
         assert state_of(await answer(approval["id"])) == "completed"
 
 
-async def test_arguments_are_shown_in_readable_form() -> None:
+async def test_an_approval_request_shows_arguments_in_readable_form() -> None:
     modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
         arguments = {

@@ -295,13 +295,13 @@ def failure(task: Json) -> str:
 
 
 def skills_of(document: Json, tmp_path: Path, **changes: Any) -> Any:
-    """Return the registry of a document in a file; *changes* replace its members."""
+    """Return the registry of a document in a file; *changes* replace members of the document."""
     file = tmp_path / "api.json"
     file.write_text(json.dumps({**document, **changes}))
     return load_api(file, "https://api.example")[0]
 
 
-def with_operation(operation: Json, path: str = "/x", **members: Any) -> Json:
+def document_with(operation: Json, path: str = "/x", **members: Any) -> Json:
     return {"openapi": "3.1.0", "paths": {path: {"post": operation}}, **members}
 
 
@@ -623,7 +623,7 @@ def test_operations_that_cannot_be_called_are_left_out(
         "schemas": {"Me": {"$ref": "#/components/schemas/Me"}},
         "securitySchemes": {"digest": {"type": "http", "scheme": "digest"}},
     }
-    document = with_operation(operation, components=components)
+    document = document_with(operation, components=components)
     document["paths"]["/good"] = {"get": {}}
 
     assert skills_of(document, tmp_path).list() == ["good.get"]
@@ -636,7 +636,7 @@ def test_a_path_without_its_parameter_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(TargetError, match="no operations"):
-        skills_of(with_operation({}, "/x/{id}"), tmp_path)
+        skills_of(document_with({}, "/x/{id}"), tmp_path)
     assert "the parameter id of the path is not declared" in caplog.text
 
 
@@ -663,7 +663,7 @@ def require_credentials(shop: Shop, *security: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "value", "place", "expected"),
+    ("scheme", "value", "header", "expected"),
     [
         ("bearerAuth", "s3cret", "authorization", "Bearer s3cret"),
         ("oauth", "s3cret", "authorization", "Bearer s3cret"),
@@ -673,24 +673,24 @@ def require_credentials(shop: Shop, *security: Json) -> None:
         ("inQuery", "s3cret", None, "s3cret"),
     ],
 )
-@pytest.mark.parametrize("is_general", [True, False])
+@pytest.mark.parametrize("uses_general_variable", [True, False])
 def test_the_credential_of_a_scheme_comes_from_the_environment(
     shop: Shop,
     url: str,
     monkeypatch: pytest.MonkeyPatch,
     scheme: str,
     value: str,
-    place: str | None,
+    header: str | None,
     expected: str,
-    is_general: bool,
+    uses_general_variable: bool,
 ) -> None:
     require_credentials(shop, {scheme: []})
-    variable = "APCORE_A2A_OPENAPI_TOKEN" if is_general else variable_of(scheme)
+    variable = "APCORE_A2A_OPENAPI_TOKEN" if uses_general_variable else variable_of(scheme)
     monkeypatch.setenv(variable, value)
     with agent_with([], openapi=f"{url}/docs/openapi.json") as agent:
         call(agent, "list_items")
         request = shop.requests[-1]
-        credential = request["headers"][place] if place else dict(request["query"])["key"]
+        credential = request["headers"][header] if header else dict(request["query"])["key"]
         assert credential == expected
 
         message = failure(call(agent, "answer", kind="echoing"))
@@ -728,7 +728,7 @@ def test_a_parameter_that_is_a_credential_is_not_an_input(
 ) -> None:
     operation = {"parameters": [parameter("x-key", "header"), parameter("Authorization", "header")]}
     components = {"securitySchemes": SCHEMES}
-    document = with_operation(operation, components=components, security=[{"inHeader": []}])
+    document = document_with(operation, components=components, security=[{"inHeader": []}])
     monkeypatch.setenv(variable_of("inHeader"), "key")
 
     definition = skills_of(document, tmp_path).get_definition("x.post")
