@@ -143,7 +143,7 @@ def test_each_idle_wait_ends_ten_seconds_after_its_own_start() -> None:
                 wake.cancel()
         return [*ends, (loop.time(), False)]
 
-    with asyncio.Runner(loop_factory=lambda: Loop(Clock(lambda: False))) as runner:
+    with asyncio.Runner(loop_factory=lambda: Loop(Clock(has_threads=lambda: False))) as runner:
         ends = runner.run(main())
     assert ends == [(0, True), (6, True), (12, False), (22, True), (28, False), (38, False)]
 
