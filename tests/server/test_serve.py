@@ -367,8 +367,7 @@ def test_a_wildcard_address_listens_on_ipv4_and_ipv6_and_warns(
     with process(serve_command(folder, host="::"), tmp_path) as agent:
         for url in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
             assert (
-                agent.wait_for_card(url)["url"]
-                == agent.url.replace("127.0.0.1", "localhost") + "/"
+                agent.wait_for_card(url)["url"] == agent.url.replace("127.0.0.1", "localhost") + "/"
             )
         agent.end(signal.SIGTERM)
 
