@@ -260,7 +260,8 @@ async def test_every_method_and_path_names_the_same_url_under_a_prefix() -> None
     url = "http://agent.example.com/below"
     async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as client:
         documents = [answer.json() for answer in (await card_responses(client)).values()]
-        assert {card.get("result", card)["url"] for card in documents} == {documents[0]["url"]}
+        (shown_url,) = {card.get("result", card)["url"] for card in documents}
+        assert shown_url.startswith(url)
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-name": "eve"}])
