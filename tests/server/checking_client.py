@@ -1,4 +1,4 @@
-"""A synchronous client for each binding that checks every response for leaks."""
+"""A synchronous client of an agent, in any dialect, that checks every response."""
 
 import builtins
 import json
@@ -169,7 +169,7 @@ class Answer:
 
     @property
     def data(self) -> Any:
-        """The content of the first part of the task's artifact."""
+        """The data of the first part of the task's first artifact."""
         return self.task["artifacts"][0]["parts"][0]["data"]
 
     def check(self) -> None:
@@ -203,7 +203,7 @@ class Agent:
         self.headers = MODERN if dialect == "1.0" else {}
 
     def ask(self, operation: str, params: Any = None, **envelope: Any) -> Answer:
-        """Call an operation; *envelope* replaces members of the JSON-RPC request."""
+        """Call an operation; *envelope* replaces members of a JSON-RPC request."""
         if self.restful:
             return self._ask_rest(operation, params or {})
         request = {"jsonrpc": "2.0", "id": 1, "method": self.method(operation), "params": params}

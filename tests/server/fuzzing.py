@@ -178,7 +178,7 @@ BAD_TOKENS = [
     *("undefined", "True", "nul", "", "/* */ 1", '"\t"', '"a" "b"', "[,]", "[1,]", '{"a":1,}'),
     *('{"a": 1, "a": 2}', "\ufeff{}"),
 ]
-"""Invalid JSON values, and two valid ones that not every parser takes."""
+"""Invalid JSON values, and two that only some parsers take: 5,000 digits, and a repeated name."""
 TIMES = [
     *("2024-02-29T23:59:59Z", "2024-01-01T00:00:00.123456789Z", "2024-01-01T00:00:00+23:59"),
     *("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "1969-12-31T00:00:00Z"),
@@ -205,7 +205,7 @@ anything: Values = st.recursive(
     max_leaves=4,
 )
 depths = st.sampled_from([30, 31, 100, 900, 30_000])
-"""Nesting depths, below and above the limit of 64; all are below that of 100,000 values."""
+"""Nesting depths below and above the limit of 64; none reaches the limit of 100,000 values."""
 tokens = st.one_of(
     st.sampled_from(GOOD_TOKENS),
     st.sampled_from(BAD_TOKENS),
@@ -273,7 +273,7 @@ def values(schema: Json) -> Values:
 
 
 def _objects(members: Json, required: Any) -> Values:
-    meaningful = {} if "jsonrpc" in members else MEANINGFUL
+    meaningful = {} if "jsonrpc" in members else MEANINGFUL  # a request's id is no task's
     strategies = {
         name: mostly(meaningful[name], values(schema)) if name in meaningful else values(schema)
         for name, schema in members.items()
@@ -292,7 +292,7 @@ OLD_FILES = {"url": "uri", "raw": "bytes"}
 CONTENTS = {"url": st.sampled_from(URLS), "raw": st.sampled_from(BASE64)}
 contents = st.sampled_from(["text", "text", "data", "data", "data", "url", "raw"])
 targets = st.sampled_from([None] * 4 + [*KINDS])
-valid_calls = st.one_of(
+skill_calls = st.one_of(
     *(st.tuples(st.just(skill), st.sampled_from(inputs)) for skill, inputs in INPUTS.items())
 )
 
@@ -307,8 +307,8 @@ def part_of(kind: str, content: Any, *, modern: bool) -> Json:
 
 
 def likely_valid(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
-    """Turn *params* into a send that is likely to run: a valid call, or an answer to a task."""
-    (skill, inputs), task = draw(valid_calls), draw(targets)
+    """Turn *params* into a send that is likely valid: a call of a skill, or a message to a task."""
+    (skill, inputs), task = draw(skill_calls), draw(targets)
     kind = draw(contents)
     content = draw(CONTENTS[kind]) if kind in CONTENTS else inputs
     part = part_of(kind, json.dumps(inputs) if kind == "text" else content, modern=modern)
@@ -326,7 +326,7 @@ def likely_valid(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
 
 
 def paths_in(value: Any, path: JsonPath = ()) -> Iterator[JsonPath]:
-    """Yield the paths in a JSON value, the root first, and into five items of each array."""
+    """Yield the paths in a JSON value, the root first; skip all but five items of each array."""
     yield path
     inside = value.items() if isinstance(value, dict) else ()
     for key, inner in enumerate(value[:5]) if isinstance(value, list) else inside:
@@ -435,8 +435,8 @@ MEMBER = re.compile(r'"\w+": ')
 SCALAR = re.compile(r'(?<=: )(?:"[^"\\]*"|-?\d+|true|false|null)')
 
 
-def reworded_json(draw: st.DrawFn, text: str) -> str:
-    """Return JSON text with a duplicate member or an unusually written value."""
+def with_token(draw: st.DrawFn, text: str) -> str:
+    """Insert a token into JSON text: as a duplicate member, instead of a scalar, or at the end."""
     twice, token = draw(st.booleans()), draw(tokens)
     matches = [*(MEMBER if twice else SCALAR).finditer(text)]
     if not matches:
@@ -477,7 +477,7 @@ REFUSED = {name for name in METHODS if "push" in name.lower() or "Card" in name}
 """Methods that the fuzzed agent always refuses: it has neither webhooks nor authentication."""
 SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.__name__.startswith("Send")}
 methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - REFUSED) * 2, *sorted(SENDS) * 5])
-CORRUPTIONS = [*["as it is"] * 3, *["corrupted"] * 5, "in an envelope", "reworded_json", "broken"]
+CORRUPTIONS = [*["as it is"] * 3, *["corrupted"] * 5, "in an envelope", "with a token", "broken"]
 
 
 @dataclass(frozen=True)
@@ -513,7 +513,7 @@ def cases(draw: st.DrawFn) -> Case:
     elif corruption == "in an envelope":
         request = draw(envelopes)(request)
     text = json.dumps(request, ensure_ascii=draw(often))
-    text = reworded_json(draw, text) if corruption == "reworded_json" else text
+    text = with_token(draw, text) if corruption == "with a token" else text
     body = text.encode(errors="surrogatepass")
     body = broken(draw, body) if corruption == "broken" else body
     return Case(body, draw(headers) if draw(st.booleans()) else {})

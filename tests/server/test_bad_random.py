@@ -40,7 +40,7 @@ def check_no_server_error(answer: Answer) -> None:
 
 
 def locations(value: Any) -> list[tuple[Any, Any]]:
-    """Return every location in a JSON value: its container, and its name or index there."""
+    """Return the container of each value inside *value*, and the name or index in it."""
     if isinstance(value, dict | list):
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
         return [(value, key) for key, _ in items] + [p for _, v in items for p in locations(v)]
@@ -75,7 +75,7 @@ def test_random_params_are_answered(rpc: Agent, operation: str, params: Any) -> 
     operation=st.sampled_from(["send", "stream"]),
     skill=st.sampled_from(["echo", "mirror", "anything", "order.total"]),
 )
-def test_random_changes_of_a_send_are_answered(
+def test_a_randomly_changed_send_is_answered(
     agent: Agent, data: st.DataObject, operation: str, skill: str
 ) -> None:
     params = agent.params(
@@ -103,11 +103,11 @@ def test_random_changes_of_a_send_are_answered(
 
 
 @few_examples
-@given(query=st.text(max_size=60), name=NAMES | st.sampled_from(["pageSize", "status"]))
+@given(value=st.text(max_size=60), name=NAMES | st.sampled_from(["pageSize", "status"]))
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/x", "/extendedAgentCard"])
 def test_random_queries_are_answered(
-    client: httpx.Client, path: str, query: str, name: str
+    client: httpx.Client, path: str, value: str, name: str
 ) -> None:
     check_no_server_error(
-        Agent(client, "REST").request("GET", f"{path}?{urlencode({name: query})}")
+        Agent(client, "REST").request("GET", f"{path}?{urlencode({name: value})}")
     )

@@ -15,7 +15,7 @@ from apcore import Executor
 from apcore_a2a_server.app.agent import Agent as ServerAgent
 from apcore_a2a_server.modules.threads import large_values, slow_checks
 from google.protobuf.json_format import ParseDict
-from google.protobuf.json_format import ParseError as NoMessage
+from google.protobuf.json_format import ParseError as ProtoParseError
 from hypothesis import HealthCheck, given, settings
 from jsonschema import ValidationError
 
@@ -37,7 +37,7 @@ PROFILE = settings(
 )
 
 CLIENT_TIMEOUT, SLACK, RUN_LIMIT = 2.0, 4.0, 300.0
-"""Seconds until clients disconnect, until the server has noticed it, and the limit of a run."""
+"""Seconds until a client disconnects, for the server to notice, and for the longest run."""
 
 FAILING_SKILLS = {
     "raises",
@@ -52,9 +52,9 @@ EXCUSED_ERRORS = {"OutputError", "ModuleTimeoutError"}
 """Errors with which the other skills may fail: unsupported outputs, and timeouts."""
 
 CODES = {*JSON_RPC_ERROR_CODE_MAP.values(), -32029} - {-32603}
-"""The error codes of requests; an internal error occurs only in tasks."""
+"""The error codes that responses may have; internal errors occur only in tasks."""
 UNREAD_CODES = {-32700, -32600, -32005}
-"""The errors of requests whose id may be unknown."""
+"""The error codes of responses to requests whose id may not have been read."""
 RESPONSES = dict(OLD_METHODS.values())
 """The schema of each method's responses in 0.3."""
 
@@ -141,10 +141,10 @@ def _judge_error(request: Json, answer: Json) -> None:
     assert isinstance(error["message"], str)
     assert error["code"] in CODES, f"the code is {error['code']}"
     sent_id = request.get("id") if isinstance(request, dict) else None
-    is_invalid = isinstance(sent_id, bool | dict | list) or sent_id in (inf, -inf)
-    unread = answer["id"] is None and (error["code"] in UNREAD_CODES or is_invalid)
+    is_invalid_id = isinstance(sent_id, bool | dict | list) or sent_id in (inf, -inf)
+    unread = answer["id"] is None and (error["code"] in UNREAD_CODES or is_invalid_id)
     assert unread or is_same(answer["id"], request.get("id")), f"the id is {answer['id']!r}"
-    if isinstance(error["data"], list):  # the form of 1.0
+    if isinstance(error["data"], list):  # as in 1.0
         check_details(error["data"])
 
 
@@ -196,7 +196,7 @@ class UnexpectedRecords(logging.Handler):
 
 
 def _is_excused(record: logging.LogRecord) -> bool:
-    """Return whether the record reports the failure of a module that may fail."""
+    """Return whether the record reports a failure that is allowed."""
     error = record.exc_info[1] if record.exc_info else None
     failed = record.name.startswith("apcore_a2a_core") and isinstance(record.args, tuple)
     return failed and (
@@ -235,7 +235,7 @@ class FuzzedAgent:
         self._executor = Executor(modules)
         self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
         self._agent: ServerAgent = self.app.state.agent
-        self._agent.setup.state.has_started = True  # without a lifespan
+        self._agent.setup.state.has_started = True  # no lifespan sets it
         self._runner = asyncio.Runner(loop_factory=lambda: Loop(Clock(self._has_threads)))
         self._runner.get_loop().set_exception_handler(self._on_stray_error)
         self._ids: dict[str, str] = {}
@@ -247,15 +247,15 @@ class FuzzedAgent:
 
     def __enter__(self) -> "FuzzedAgent":
         logging.getLogger().addHandler(self.unexpected_records)
-        failures = logging.getLogger("apcore_a2a_core")
-        failures.addHandler(self.unexpected_records)
-        failures.propagate = False  # expected failures would flood the log with tracebacks
+        core_logger = logging.getLogger("apcore_a2a_core")
+        core_logger.addHandler(self.unexpected_records)
+        core_logger.propagate = False  # expected failures would flood the log with tracebacks
         return self
 
     def __exit__(self, *raised: object) -> None:
-        failures = logging.getLogger("apcore_a2a_core")
-        failures.propagate = True
-        failures.removeHandler(self.unexpected_records)
+        core_logger = logging.getLogger("apcore_a2a_core")
+        core_logger.propagate = True
+        core_logger.removeHandler(self.unexpected_records)
         logging.getLogger().removeHandler(self.unexpected_records)
         self._close()
 
@@ -287,7 +287,7 @@ class FuzzedAgent:
         await asyncio.sleep(RUN_LIMIT + SLACK)
         assert not self._agent.engine.runs, "runs are left over"
         assert asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over"
-        await self._create_task("@finished")
+        await self._create_task("@finished")  # the agent still works
 
     async def _with_task_ids(self, body: bytes) -> bytes:
         """Replace the placeholders in *body* with ids of tasks in the right states."""
@@ -397,7 +397,7 @@ def test_the_judge_accepts_valid_responses(answer: Json) -> None:
     ],
 )
 def test_the_judge_rejects_invalid_responses(answer: Any) -> None:
-    with pytest.raises((AssertionError, NoMessage, ValidationError)):
+    with pytest.raises((AssertionError, ProtoParseError, ValidationError)):
         judge(REQUEST, reply_with(answer))
 
 

@@ -63,13 +63,13 @@ def test_the_command_serves_grpc_at_the_port_on_its_card(folder: Path, tmp_path:
     ):
         task = stub.SendMessage(request_for("echo", text="hello")).task
         card = over_http.client.get("/.well-known/agent-card.json").json()
-        address = card["supportedInterfaces"][-1]
+        interface = card["supportedInterfaces"][-1]
         logged = agent.wait_for(r"gRPC: (\S+)")
         assert over_http.ask("get", {"id": task.id}).task["id"] == task.id
         assert agent.end(signal.SIGTERM) == 0
     assert task.status.state == pb.TASK_STATE_COMPLETED
-    assert address["protocolBinding"] == "GRPC"
-    assert address["url"] == logged
+    assert interface["protocolBinding"] == "GRPC"
+    assert interface["url"] == logged
     assert "Traceback" not in agent.log
 
 
@@ -91,11 +91,11 @@ def test_running_calls_end_before_the_server_does(
         agent.wait_for(r"(Shutting down)")
         with pytest.raises(grpc.RpcError) as refused:
             stub.SendMessage(request_for("echo", text="hello"))
-        code = agent.end()
+        exit_code = agent.end()
     assert refused.value.code() == Code.UNAVAILABLE
     assert blocking.result().task.status.state == pb.TASK_STATE_COMPLETED
     assert streaming.result()[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
-    assert code == 0
+    assert exit_code == 0
     assert "Traceback" not in agent.log
 
 
@@ -134,33 +134,33 @@ print([name for name in sys.modules if name.split(".")[0] in ("grpc", "limits")]
     assert result.stdout == "[]\n"
 
 
-def work() -> Any:
+def work_registry() -> Any:
     return registry_of({"work": ActionModule(echo)})
 
 
 def test_without_grpcio_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(ImportError, match=re.escape("pip install 'apcore-a2a[grpc]'")):
-        serve(work(), host="127.0.0.1", port=0, grpc_port=0)
+        serve(work_registry(), host="127.0.0.1", port=0, grpc_port=0)
 
 
 def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"Cannot listen on 127.0.0.1:{port}: Address already"):
-            serve(work(), host="127.0.0.1", port=0, grpc_port=port)
+            serve(work_registry(), host="127.0.0.1", port=0, grpc_port=port)
 
 
 @pytest.mark.parametrize(
     "address", ["", "agent", "http://agent:1", "agent:1/a2a", "::1:5", "a b:1"]
 )
-def test_the_address_must_be_a_host_and_a_port(address: str) -> None:
+def test_grpc_url_must_be_a_host_and_a_port(address: str) -> None:
     with pytest.raises(OptionError, match="grpc_url must be host:port"):
         Settings(grpc_url=address)
 
 
 @pytest.mark.parametrize("address", ["agent.example.com:443", "[::1]:50051", "10.0.0.1:1"])
-def test_the_address_may_be_any_host(address: str) -> None:
+def test_grpc_url_may_have_any_host(address: str) -> None:
     assert ServeSettings(grpc_url=address, grpc_port=0).grpc_url == address
 
 

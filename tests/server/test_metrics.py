@@ -33,7 +33,7 @@ from .modules import Inputs
 pytestmark = pytest.mark.anyio
 
 FINAL = ("completed", "failed", "canceled", "rejected")
-SCRAPER = (
+SCRAPER_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
 )
 
@@ -138,7 +138,7 @@ async def test_a_scraper_gets_openmetrics() -> None:
     ) as peer:
         await peer.send("work")
         await peer.send("crash")
-        response = await peer.client.get("/metrics", headers={"accept": SCRAPER})
+        response = await peer.client.get("/metrics", headers={"accept": SCRAPER_ACCEPT})
         assert response.headers["content-type"].startswith("application/openmetrics-text")
         assert response.text.endswith("# EOF\n")
         families = families_in(response.text)
@@ -182,7 +182,7 @@ async def test_clients_cannot_create_labels() -> None:
             await peer.send("work", contextId=f"private-{number}", messageId=f"private-{number}")
             await peer.client.get(f"/private-{number}")
             await peer.client.request(f"PRIVATE{number}", "/")
-        response = await peer.client.get("/metrics", headers={"accept": SCRAPER})
+        response = await peer.client.get("/metrics", headers={"accept": SCRAPER_ACCEPT})
         assert not re.search("private", response.text, re.IGNORECASE)
         assert len(response.text.splitlines()) < 60
 
