@@ -27,7 +27,7 @@ KINDS = ["async", "sync"]
 DIALECTS = ["1.0", "0.3", "REST"]
 """Bindings to test."""
 POLLED = " without streams"
-"""Suffix of a binding whose Agent Card declares no streaming."""
+"""Suffix of a dialect: the Agent Card declares no streaming."""
 CARD = "/.well-known/agent-card.json"
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +80,7 @@ async def connected_client(
 
 @dataclass
 class RequestLog:
-    """Answers of a server, and the number of requests in progress."""
+    """Paths and statuses of a server's answers, and the number of requests in progress."""
 
     answers: list[tuple[str, int]] = field(default_factory=list)
     open_requests: int = 0
@@ -120,7 +120,7 @@ class ServedAgent:
     request_log: RequestLog
 
     def base_url(self, dialect: str) -> str:
-        """Return a base URL whose card lists only one binding; with POLLED, without streaming."""
+        """Return the base URL whose card lists only *dialect*, which may have the suffix POLLED."""
         return f"{self.url}/{quote(dialect)}"
 
     async def card(self, request: Request) -> JSONResponse:

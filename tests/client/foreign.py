@@ -22,9 +22,9 @@ REQUIREMENTS = {
     "strands_agent": ("strands-agents[a2a]==1.62.0", "uvicorn"),
     "adapter": ("a2a-adapter==0.2.14", "uvicorn"),
 }
-"""Packages in the environments of Python programs; those not listed run in that of the tests."""
+"""Packages by Python program; programs that are not listed run in the environment of the tests."""
 JS_SDKS = {"sdk-v1": "1.3.0", "sdk-v03": "0.3.14"}
-"""Versions of @a2a-js/sdk that `js.mjs` runs with."""
+"""Versions of @a2a-js/sdk; each name stands for `js.mjs` run with that version."""
 STARTUP = 60
 """Seconds until a server must answer; google-adk takes several to import."""
 PAUSE = 0.05

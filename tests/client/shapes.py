@@ -66,7 +66,7 @@ WELL_KNOWN: dict[str, Strategy] = {
 def shapes(kind: Any) -> Strategy:
     """Return a strategy for messages of the class *kind*.
 
-    Outside of oneofs, it sets no field with presence to its default (`""`, false, `{}`).
+    Outside of oneofs, a field with presence is never set to its default (`""`, false, `{}`).
     """
     required: dict[str, Strategy] = {}
     optional: dict[str, Strategy] = {}
@@ -86,8 +86,9 @@ def shapes(kind: Any) -> Strategy:
 
 def is_required(field: Any) -> bool:
     """Return whether the annotation in the protocol's `.proto` requires the field."""
-    behaviours = dict(field.GetOptions().ListFields()).items()
-    return any(e.name == "field_behavior" and 2 in value for e, value in behaviours)
+    options = dict(field.GetOptions().ListFields()).items()
+    required = 2  # google.api.FieldBehavior.REQUIRED
+    return any(o.name == "field_behavior" and required in value for o, value in options)
 
 
 def _in_oneof(field: Any) -> bool:

@@ -45,7 +45,7 @@ def ok(request: Request) -> Iterable[Step]:
     return reply(task()) if request.method == "GET" else rpc(request, result=task())
 
 
-def answer_for(url: str, *wire: str) -> Any:
+def agent_naming(url: str, *wire: str) -> Any:
     """Return a script for an agent whose card names *url*."""
     return agent(ok, **card(url, *wire))
 
@@ -58,7 +58,7 @@ def test_credentials_are_not_sent_to_another_port_that_the_card_names(
 ) -> None:
     with (
         raw(ok) as other_server,
-        raw(answer_for(other_server.url, binding, version)) as server,
+        raw(agent_naming(other_server.url, binding, version)) as server,
         Client(kind, server.url, **CREDENTIALS[credentials]) as client,
     ):
         for operation in ("send_message", "stream_message", "get_task", "cancel_task"):
@@ -78,7 +78,7 @@ def test_credentials_of_an_httpx_client_are_not_sent_to_another_origin(
     httpx_client = http_client(kind, **HTTP_CREDENTIALS[credentials])
     with (
         raw(ok) as other_server,
-        raw(answer_for(other_server.url)) as server,
+        raw(agent_naming(other_server.url)) as server,
         Client(kind, server.url, http_client=httpx_client) as client,
     ):
         with pytest.raises(CredentialsRefusedError):
@@ -91,7 +91,7 @@ def test_credentials_set_later_on_an_httpx_client_are_not_sent_to_another_origin
     httpx_client = http_client(kind)
     with (
         raw(ok) as other_server,
-        raw(answer_for(other_server.url)) as server,
+        raw(agent_naming(other_server.url)) as server,
         Client(kind, server.url, http_client=httpx_client) as client,
     ):
         client.do("get_task", "t-1")
@@ -105,7 +105,7 @@ def test_credentials_set_later_on_an_httpx_client_are_not_sent_to_another_origin
 def test_without_credentials_a_card_may_name_another_origin(kind: str) -> None:
     with (
         raw(ok) as other_server,
-        raw(answer_for(other_server.url)) as server,
+        raw(agent_naming(other_server.url)) as server,
         Client(kind, server.url) as client,
     ):
         assert client.do("get_task", "t-1").id == "t-1"
@@ -120,7 +120,7 @@ def test_credentials_are_sent_to_an_allowed_origin(
 ) -> None:
     with (
         raw(ok) as other_server,
-        raw(answer_for(f"{other_server.url}/agent")) as server,
+        raw(agent_naming(f"{other_server.url}/agent")) as server,
         Client(
             kind,
             server.url,
@@ -150,7 +150,7 @@ def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
 @kinds
 def test_a_card_that_leads_elsewhere_can_be_fetched(kind: str) -> None:
     with (
-        raw(answer_for("https://elsewhere.example")) as server,
+        raw(agent_naming("https://elsewhere.example")) as server,
         Client(kind, server.url, auth=SECRET) as client,
     ):
         assert client.do("get_card").name == "raw"
@@ -196,7 +196,7 @@ def test_a_redirected_get_carries_no_credentials_to_another_origin(
 
 @kinds
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "0.0.0.0"])
-def test_all_names_of_this_machine_are_one_origin(kind: str, host: str) -> None:
+def test_loopback_hosts_are_one_origin(kind: str, host: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         port = server.url.rpartition(":")[2]
         url = f"http://{host}:{port}/"

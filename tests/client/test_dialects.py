@@ -51,7 +51,7 @@ each_model = pytest.mark.parametrize("model", TO_OLD, ids=lambda model: model.__
 
 
 def fit_to_0_3(message: Any) -> Any:
-    """Remove or replace what 0.3 cannot express in *message*, and return it."""
+    """Remove or replace what 0.3 cannot express; return the same *message*."""
     if isinstance(message, sdk.Part) and message.WhichOneof("content") in ("text", "data"):
         message.ClearField("filename")
         message.ClearField("media_type")
@@ -160,7 +160,7 @@ def test_the_extended_card_of_0_3_is_a_capability_of_1_0(supported: bool) -> Non
 
 @few_examples
 @given(value=values)
-def test_data_that_is_not_an_object_can_be_read_from_0_3(value: Any) -> None:
+def test_data_of_any_type_can_be_read_from_0_3(value: Any) -> None:
     part = sdk.Part(data=ParseDict(value, Value()))
     read = Part.from_dict(to_json(conversions.to_compat_part(part)))
     assert read == Part.from_dict(json_of(part))
@@ -234,7 +234,8 @@ def test_a_push_config_for_0_3_keeps_its_content(request: Any) -> None:
     assert conversions.to_core_task_push_notification_config(read) == request
 
 
-GET, DELETE = sdk.GetTaskPushNotificationConfigRequest, sdk.DeleteTaskPushNotificationConfigRequest
+GET_CONFIG = sdk.GetTaskPushNotificationConfigRequest
+DELETE_CONFIG = sdk.DeleteTaskPushNotificationConfigRequest
 
 
 @pytest.mark.parametrize(
@@ -266,13 +267,13 @@ GET, DELETE = sdk.GetTaskPushNotificationConfigRequest, sdk.DeleteTaskPushNotifi
         ),
         (
             "GetTaskPushNotificationConfig",
-            GET(task_id="t", id="p"),
+            GET_CONFIG(task_id="t", id="p"),
             types.GetTaskPushNotificationConfigRequest,
             conversions.to_core_get_task_push_notification_config_request,
         ),
         (
             "DeleteTaskPushNotificationConfig",
-            DELETE(task_id="t", id="p"),
+            DELETE_CONFIG(task_id="t", id="p"),
             types.DeleteTaskPushNotificationConfigRequest,
             conversions.to_core_delete_task_push_notification_config_request,
         ),

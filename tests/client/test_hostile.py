@@ -224,7 +224,7 @@ def test_an_agent_that_never_answers_times_out(kind: str, operation: str) -> Non
     assert error.sent
 
 
-def test_a_stream_that_never_begins_times_out(kind: str) -> None:
+def test_a_stream_without_a_first_event_times_out(kind: str) -> None:
     with raw(agent(fixed(*events(then=HOLD)))) as server:
         error = failure(kind, server.url, "stream_message", timeout=SHORT_TIMEOUT)
     assert isinstance(error, A2ATimeoutError)
@@ -312,15 +312,13 @@ def test_a_page_that_is_not_an_answer_raises_a_protocol_or_connection_error(
     with raw(agent(fixed(*reply(body, content_type=media_type)), **card_members)) as server:
         for operation in ("send_message", "stream_message", "list_tasks"):
             if (page, binding, operation) == ("empty", "HTTP+JSON", "list_tasks"):
-                continue  # an empty body is an empty page in this binding
+                continue  # an empty body is an empty list of tasks in this binding
             error = failure(kind, server.url, operation)
             assert isinstance(error, A2AProtocolError | A2AConnectionError)
 
 
 @pytest.mark.parametrize("status", [201, 204, 400, 404, 418, 500, 502, 599, 999])
-def test_an_error_page_instead_of_the_card_raises_an_error_with_its_status(
-    kind: str, status: int
-) -> None:
+def test_an_unexpected_status_instead_of_the_card_is_in_the_error(kind: str, status: int) -> None:
     body = b"" if status == 204 else HTML
     with raw(fixed(*reply(body, status, content_type="text/html"))) as server:
         error = failure(kind, server.url, "get_card")
@@ -346,7 +344,7 @@ def test_the_error_for_a_missing_card_has_both_of_its_urls_and_a_hint(kind: str)
 
 @pytest.mark.parametrize("status", [200, 204, 304, 400, 404, 500, 502, 599])
 @wires
-def test_an_error_page_instead_of_an_answer_raises_one_of_our_errors(
+def test_a_page_of_any_status_instead_of_an_answer_raises_one_of_our_errors(
     kind: str, status: int, binding: str, version: str
 ) -> None:
     body = b"" if status in (204, 304) else HTML
@@ -416,7 +414,7 @@ def test_an_invalid_http_answer_raises_one_of_our_errors(
 def test_a_request_counts_as_sent_if_the_connection_breaks_during_the_response(
     kind: str, operation: str, then: Step
 ) -> None:
-    """An incomplete response to a send is no response."""
+    """Such a request is not repeated: it may have taken effect."""
     complete = reply({"jsonrpc": "2.0", "id": 1, "result": {"task": task()}})[0]
     assert isinstance(complete, bytes)
     for size in (0, 10, len(complete) // 2, len(complete) - 1):
@@ -467,7 +465,7 @@ def test_a_malformed_card_raises_a_discovery_error(kind: str, name: str) -> None
     assert isinstance(error, A2ADiscoveryError)
 
 
-ODD_CARDS: dict[str, Any] = {
+ODD_MEMBERS: dict[str, Any] = {
     "scheme without a type": {"securitySchemes": {"k": {}}},
     "signatures": {"signatures": [{"protected": 1, "signature": 2}]},
     "schemes of a requirement": {"securityRequirements": [{"schemes": 5}]},
@@ -496,16 +494,18 @@ ODD_CARDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_CARDS)
-def test_malformed_security_in_a_card_fails_at_most_the_request(kind: str, name: str) -> None:
-    """The card is read; then the key is sent, or the request fails."""
+@pytest.mark.parametrize("name", ODD_MEMBERS)
+def test_malformed_security_in_a_card_neither_shows_the_key_nor_adds_a_header(
+    kind: str, name: str
+) -> None:
+    """The request is sent, or fails with one of our errors."""
 
     def script(request: Request) -> Iterable[Step]:
         result = task() if request.json["method"] == "GetTask" else {"task": task()}
         return rpc(request, result=result)
 
     with (
-        raw(agent(script, **ODD_CARDS[name])) as server,
+        raw(agent(script, **ODD_MEMBERS[name])) as server,
         Client(kind, server.url, auth=APIKey("secret")) as client,
     ):
         for operation in ("send_message", "stream_message", "get_task"):
@@ -515,7 +515,7 @@ def test_malformed_security_in_a_card_fails_at_most_the_request(kind: str, name:
 
 # URLs in cards
 
-BAD_ADDRESSES = [
+BAD_URLS = [
     "file:///etc/passwd",
     "ftp://127.0.0.1/",
     "ws://127.0.0.1/",
@@ -535,14 +535,12 @@ BAD_ADDRESSES = [
     "\0",
     "http://127.0.0.1/" + "x" * 70_000,
 ]
-addresses = pytest.mark.parametrize(
-    "address", BAD_ADDRESSES, ids=lambda address: repr(address)[:40]
-)
+bad_urls = pytest.mark.parametrize("url", BAD_URLS, ids=lambda url: repr(url)[:40])
 
 
-@addresses
-def test_an_invalid_url_in_a_card_is_not_requested(kind: str, address: str) -> None:
-    with raw(fixed(*reply(card(address)))) as server:
+@bad_urls
+def test_an_invalid_url_in_a_card_is_not_requested(kind: str, url: str) -> None:
+    with raw(fixed(*reply(card(url)))) as server:
         error = failure(kind, server.url, "send_message")
     assert isinstance(error, A2ADiscoveryError)
     assert "hunter2" not in str(error)
@@ -573,7 +571,7 @@ def test_an_interface_with_an_unknown_binding_is_skipped(kind: str, address: str
 
 
 @pytest.mark.parametrize("interfaces", [[], [("GRPC", "1.0")], [("HTTP+JSON", "0.3")]])
-def test_a_card_without_a_known_binding_raises_a_discovery_error(
+def test_a_card_without_a_supported_interface_raises_a_discovery_error(
     kind: str, interfaces: Any
 ) -> None:
     offered = [
@@ -735,7 +733,7 @@ def test_a_chain_of_redirects_is_not_followed_forever(kind: str, location: str) 
         assert len(server.requests) == 6
         error = failure(kind, server.url, "send_message", protocol="1.0", retries=2)
         assert isinstance(error, A2AProtocolError)
-        assert len(server.requests) == 18
+        assert len(server.requests) == 18  # 6 more for the card, and 6 for the message
 
 
 def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> None:
@@ -758,7 +756,7 @@ def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> Non
 @pytest.mark.parametrize(
     "location",
     [
-        *(address for address in BAD_ADDRESSES if address.isprintable()),
+        *(url for url in BAD_URLS if url.isprintable()),
         "\xff\xfe",
         "http://127.0.0.1:1/",
         "http://[::1",
@@ -767,7 +765,7 @@ def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> Non
         "http:",
         "?%",
     ],
-    ids=lambda address: repr(address)[:40],
+    ids=lambda location: repr(location)[:40],
 )
 def test_a_redirect_to_an_invalid_url_raises_one_of_our_errors(kind: str, location: str) -> None:
     if len(location) > 50_000:
@@ -1050,10 +1048,10 @@ def test_a_stream_with_any_event_id_resumes_or_raises_one_of_our_errors(kind: st
 
 @wires
 @pytest.mark.parametrize("operation", ["stream_message", "call", "iter_tasks"])
-def test_a_lone_surrogate_in_an_id_raises_one_of_our_errors(
+def test_a_lone_surrogate_in_an_id_or_a_cursor_raises_one_of_our_errors(
     kind: str, operation: str, binding: str, version: str
 ) -> None:
-    """JSON can contain it, but no request can."""
+    """JSON can contain a lone surrogate, but no request can."""
 
     def script(request: Request) -> Iterable[Step]:
         if operation == "iter_tasks":
@@ -1066,12 +1064,12 @@ def test_a_lone_surrogate_in_an_id_raises_one_of_our_errors(
         failure(kind, server.url, operation)
 
 
-# Pages
+# Pages of tasks
 
 
 @pytest.mark.parametrize("cursors", [["a"], ["a", "b"], ["a", "b", "c", "b"]])
 @wires
-def test_circular_pages_are_not_read_forever(
+def test_pages_with_circular_cursors_are_not_read_forever(
     kind: str, cursors: list[str], binding: str, version: str
 ) -> None:
     requests: list[Any] = []

@@ -214,7 +214,7 @@ async def test_the_card_describes_the_agent(dialect: str, kind: str) -> None:
     assert card.skill("missing") is None
 
 
-async def test_the_url_of_the_card_is_accepted_instead_of_the_agents() -> None:
+async def test_the_url_of_the_card_may_be_given_instead_of_the_base_url() -> None:
     async with (
         serving_agent({"give": ActionModule(echo)}) as server,
         connected_client(server.url + CARD) as client,
@@ -274,7 +274,7 @@ async def test_a_message_gets_an_id_unless_it_has_one(dialect: str, kind: str) -
 
 @each_dialect
 @each_kind
-async def test_a_message_keeps_its_context_and_its_task(dialect: str, kind: str) -> None:
+async def test_a_message_is_sent_with_its_context_and_its_task(dialect: str, kind: str) -> None:
     async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         first = await client.send_message({"n": 1}, skill="give", context_id="talk")
         message = Message(parts=(Part(data={"n": 2}),), context_id="talk")
@@ -436,9 +436,9 @@ async def test_an_agent_chooses_the_skill_of_a_call_that_names_none(
     dialect: str, kind: str
 ) -> None:
     async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
-        named = await client.call("give", {"text": "hi"})
-        assert await client.call(None, {"text": "hi"}) == named
-        assert [chunk async for chunk in client.stream(None, {"text": "hi"})] == [named]
+        output = await client.call("give", {"text": "hi"})
+        assert await client.call(None, {"text": "hi"}) == output
+        assert [chunk async for chunk in client.stream(None, {"text": "hi"})] == [output]
 
 
 @each_dialect
@@ -627,7 +627,7 @@ async def test_a_stream_whose_task_pauses_raises_input_required(dialect: str, ki
 @each_dialect
 @each_kind
 async def test_a_paused_task_is_answered_by_a_streamed_message(dialect: str, kind: str) -> None:
-    """The stream of the answer starts with the paused task, which is not its end."""
+    """The stream starts with the paused task, and must not end there."""
     modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with agent(modules, dialect, kind) as client:
         paused = await client.send_message({"amount": 5}, skill="pay")
@@ -752,9 +752,10 @@ async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(
         await gate.reached.wait()
         reading = [asyncio.create_task(states_of(events)) for events in streams_of(client, task)]
         waiting = asyncio.create_task(client.wait(task))
+        # over 0.3, `follow` and `wait` poll
         await wait_until(lambda: dialect == "0.3" or len(streams) == 3)
         gate.opened.set()
-        assert [(await task)[-1] for task in reading] == ["input-required"] * 2
+        assert [(await states)[-1] for states in reading] == ["input-required"] * 2
         paused = await waiting
         assert paused.status.state.is_paused
         assert await states_of(client.subscribe(task.id)) == ["input-required"]
@@ -778,7 +779,7 @@ async def test_a_subscription_can_start_after_a_known_event(dialect: str, kind: 
 
 @each_dialect
 @each_kind
-async def test_a_running_task_can_be_followed(dialect: str, kind: str) -> None:
+async def test_a_task_can_be_followed_to_its_end(dialect: str, kind: str) -> None:
     gate = Gate()
     async with agent({"work": ActionModule(gate)}, dialect, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
@@ -797,7 +798,6 @@ async def test_a_running_task_can_be_followed(dialect: str, kind: str) -> None:
 @each_kind
 async def test_an_agent_without_streaming_is_polled(dialect: str, kind: str) -> None:
     modules = {
-        "count": streaming_module({"n": 1}, {"n": 2}),
         "work": slow_module(0.3),
         "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
@@ -890,13 +890,13 @@ def without_status(config: PushNotificationConfig) -> PushNotificationConfig:
     return replace(config, extra={})
 
 
-WEBHOOKS = {"push_notifications": PushSettings(dev=True, retries=())}
+WITH_PUSH = {"push_notifications": PushSettings(dev=True, retries=())}
 
 
 @each_dialect
 @each_kind
 async def test_push_configs_are_set_read_listed_and_deleted(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(echo)}, dialect, kind, options=WEBHOOKS) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind, options=WITH_PUSH) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(
             url="http://127.0.0.1:9/hook",
@@ -926,7 +926,7 @@ async def test_push_configs_are_set_read_listed_and_deleted(dialect: str, kind: 
 async def test_a_message_can_set_a_push_config(dialect: str, kind: str) -> None:
     with receiving() as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1", token="t-1")
-        async with agent({"give": ActionModule(echo)}, dialect, kind, options=WEBHOOKS) as client:
+        async with agent({"give": ActionModule(echo)}, dialect, kind, options=WITH_PUSH) as client:
             task = await client.send_message({}, skill="give", push_config=config)
             (stored,) = await client.list_push_configs(task.id)
             assert without_status(stored) == replace(config, task_id=task.id)
@@ -939,7 +939,7 @@ async def test_a_message_can_set_a_push_config(dialect: str, kind: str) -> None:
 async def test_a_failed_push_config_has_a_reason(dialect: str, kind: str) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1")
-        async with agent({"give": ActionModule(echo)}, dialect, kind, options=WEBHOOKS) as client:
+        async with agent({"give": ActionModule(echo)}, dialect, kind, options=WITH_PUSH) as client:
             task = await client.send_message({}, skill="give", push_config=config)
             await asyncio.to_thread(receiver.wait, 1)
             stored = await client.get_push_config(task.id, "c1")
@@ -962,7 +962,7 @@ async def test_a_client_makes_concurrent_calls(dialect: str, kind: str) -> None:
 
 
 @pytest.mark.clock
-async def test_more_calls_than_a_pool_of_httpx_has_connections_wait_for_their_tasks() -> None:
+async def test_more_than_100_calls_can_wait_at_the_same_time() -> None:
     """By default, a pool of httpx has 100 connections; the pool of our clients has no limit."""
     gate, count = Gate(), 110
     options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
@@ -973,6 +973,7 @@ async def test_more_calls_than_a_pool_of_httpx_has_connections_wait_for_their_ta
     ) as client:
         await client.get_card()
         calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
+        # longer than the 10 s after which a call without a connection fails
         finished_calls, _ = await asyncio.wait(calls, timeout=12, return_when=FIRST_COMPLETED)
         gate.opened.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -1069,7 +1070,7 @@ async def test_a_module_can_call_another_agent() -> None:
 @each_dialect
 @each_kind
 async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind: str) -> None:
-    """It could do so in another process: it needs only the ids of the task and of the event."""
+    """Another process could resume too: the ids of the task and of the event are enough."""
     async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         events = [event async for event in client.stream_message({}, skill="count")]
         assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]

@@ -59,8 +59,8 @@ CHANGES = [
     "delete_push_config",
 ]
 SINGLE_REQUESTS = [operation for operation in OPERATIONS if operation != "subscribe"]
-"""All operations but `subscribe`, which also reopens a stream that breaks before an event."""
-HTML = reply(b"<!doctype html>", content_type="text/html")
+"""All operations but `subscribe`, which also reopens a stream that breaks before any event."""
+HTML_REPLY = reply(b"<!doctype html>", content_type="text/html")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
@@ -140,7 +140,6 @@ def test_an_operation_is_retried_if_no_connection_could_be_made(
 @kinds
 @pytest.mark.parametrize("operation", ["send_message", "stream_message", "get_task"])
 def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: str) -> None:
-    tokens = iter("token" for _ in range(10))
     with ExitStack() as stack:
         sock = stack.enter_context(listener())
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -151,8 +150,8 @@ def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: s
 
         def token() -> str:
             """Return a token; the client calls this for the card and for each attempt."""
-            calls.append(next(tokens))
-            if len(calls) == 4:
+            calls.append("token")
+            if len(calls) == RETRIES + 2:  # for the card, and for RETRIES + 1 attempts
                 started.append(stack.enter_context(raw(ok, sock)))
             return calls[-1]
 
@@ -262,7 +261,7 @@ def test_the_resumption_of_a_stream_is_retried_at_most_as_often_as_configured(
     ):
         client.do("stream_message", "hi", into=received_events)
     assert len(received_events) == 1
-    assert len(server.calls) == 1 + 1 + RETRIES  # the subscription is retried like any read
+    assert len(server.calls) == 1 + 1 + RETRIES  # the message, the subscription, and its retries
 
 
 @kinds
@@ -371,7 +370,7 @@ def test_after_a_gateway_error_only_reads_are_retried(
         *(reply(b"no", status) for status in (400, 401, 403, 404, 408, 500)),
         reply({"error": {"code": -32603, "message": "no"}}, 500),
         reply({"error": {"code": -32029, "message": "busy"}}, 500),
-        HTML,
+        HTML_REPLY,
         reply(b"", content_encoding="gzip"),
         reply(b"", 307, location="http://127.0.0.1:1/"),
     ],
@@ -383,7 +382,7 @@ def test_after_a_gateway_error_only_reads_are_retried(
 def test_other_faults_are_not_retried(kind: str, wire: tuple[str, str], fault: list[Step]) -> None:
     def script(request: Request) -> Iterable[Step]:
         if b"307" in fault[0] and request.method == "GET":  # type: ignore[operator]  # it is bytes
-            return HTML  # the client would follow the redirect
+            return HTML_REPLY  # the client would follow the redirect
         return fault
 
     assert count_requests(kind, wire, script, RETRIES) == expected(reads=1, changes=1)
@@ -430,6 +429,7 @@ def test_the_backoff_has_a_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.integers(0, 10**9))
 def test_the_backoff_is_within_bounds(failures: int) -> None:
+    # the fixture above sets FIRST_WAIT to 0.001
     longest = min(LONGEST_WAIT, 0.001 * 2 ** min(failures, 9))
     assert longest / 2 <= backoff(failures) <= longest
     assert FIRST_WAIT <= LONGEST_WAIT
@@ -501,6 +501,5 @@ def test_an_invalid_retry_after_is_ignored(kind: str) -> None:
     )
 )
 def test_any_retry_after_header_is_read_without_an_error(text: str) -> None:
-    """Headers can be any text that httpx reads."""
     headers = httpx.Headers([(b"retry-after", text.encode("utf-8", "replace"))])
     assert retry_after(headers, 7.0) >= 0

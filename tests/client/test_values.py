@@ -78,7 +78,7 @@ def test_every_message_has_its_own_id() -> None:
     assert Message.of("hi").message_id != Message.of("hi").message_id
 
 
-def test_a_message_keeps_its_members() -> None:
+def test_a_message_keeps_its_members_except_for_given_ids() -> None:
     message = Message((TEXT,), Role.AGENT, "m", "c", "t", {"n": 1}, ("https://x",), ("t0",))
     assert Message.of(message) == message
     copy = Message.of(message, context_id="c2", task_id="t2")
@@ -129,7 +129,7 @@ def test_the_value_of_several_parts_combines_them(parts: list[Part], value: Any)
     assert Task("t", TaskStatus(TaskState.COMPLETED, message)).value == value
 
 
-def test_the_combined_value_does_not_change_the_data_of_a_part() -> None:
+def test_changes_to_the_combined_value_do_not_change_its_parts() -> None:
     artifact = Artifact("a", (DATA, FILE))
     artifact.value["more"] = 1
     assert artifact.value == {"n": 5, "chart": b"png"}
@@ -186,6 +186,7 @@ def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
     for _ in range(4):
         event = data.draw(shapes(sdk.TaskArtifactUpdateEvent))
         event.artifact.artifact_id = data.draw(st.sampled_from("ab"))
+        # the SDK accepts no chunk appended to an unknown artifact
         event.append &= event.artifact.artifact_id in {a.artifact_id for a in client_task.artifacts}
         append_artifact_to_task(sdk_task, event)
         client_task = apply_event(client_task, TaskArtifactUpdateEvent.from_dict(json_of(event)))
@@ -221,7 +222,7 @@ def test_a_message_is_a_completed_task_without_an_id() -> None:
     assert result_of(task) == "hi"
 
 
-def with_state(state: str, *parts: Part) -> Task:
+def task_in_state(state: str, *parts: Part) -> Task:
     return Task("t", TaskStatus(TaskState(state), Message(parts)))
 
 
@@ -240,7 +241,7 @@ def test_a_task_that_did_not_complete_raises(state: str) -> None:
 def test_a_failure_has_the_message_of_the_agent() -> None:
     details = Part(data={"code": -32602, "data": {"errors": []}, "message": "no"})
     with pytest.raises(TaskFailedError) as caught:
-        result_of(with_state("failed", Part(text="It is"), Part(text="broken"), details))
+        result_of(task_in_state("failed", Part(text="It is"), Part(text="broken"), details))
     assert str(caught.value) == "It is broken"
     assert (caught.value.code, caught.value.data) == (-32602, {"errors": []})
 
@@ -248,24 +249,24 @@ def test_a_failure_has_the_message_of_the_agent() -> None:
 @pytest.mark.parametrize("part", [RAW, URL, Part(data=None), Part(data=[{"code": 1}])])
 def test_a_failure_without_a_text_has_a_default_message(part: Part) -> None:
     with pytest.raises(TaskFailedError) as caught:
-        result_of(with_state("failed", part))
+        result_of(task_in_state("failed", part))
     assert str(caught.value) == "The task is failed"
     assert caught.value.code is None
 
 
 def test_a_long_message_of_a_failure_is_shortened() -> None:
     with pytest.raises(TaskFailedError) as caught:
-        result_of(with_state("failed", Part(text="x" * 10**6)))
+        result_of(task_in_state("failed", Part(text="x" * 10**6)))
     assert len(str(caught.value)) == 500
 
 
 @pytest.mark.parametrize("state", ["input-required", "auth-required"])
 def test_a_paused_task_raises_input_required(state: str) -> None:
     with pytest.raises(InputRequired, match=r"Which city\?") as caught:
-        result_of(with_state(state, Part(text="Which city?"), DATA))
+        result_of(task_in_state(state, Part(text="Which city?"), DATA))
     assert caught.value.task.status.state == state
     with pytest.raises(InputRequired, match=f"The task is {state}"):
-        result_of(with_state(state))
+        result_of(task_in_state(state))
 
 
 @pytest.mark.parametrize(

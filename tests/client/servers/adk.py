@@ -55,7 +55,7 @@ class Agent(BaseAgent):
         return Event(author=self.name, content=content, **more)
 
     async def data(self, part: Part) -> Events:
-        """Return the data part, which ADK treats as bytes."""
+        """Send back the data part, which ADK treats as bytes."""
         yield self.speak(part)
 
     async def echo(self, text: str) -> Events:

@@ -8,11 +8,9 @@ Any other word makes the agent raise an error. Limits of fasta2a:
 - An answer is always a task, never a message.
 - Tasks are not resumed: each message makes a new task, whatever task it names. So the answer to a
   question is a new task of the same context.
-- A stored status has no message, such as an error or a question: the stream sends it, and the
-  task has it as the last message of its history.
-- Chunks are not stored one by one: the agent stores the artifact when it is complete.
-
-Eight operations run at a time, cancellations included.
+- The message of a status (an error or a question) is streamed, but stored only as the last message
+  of the task's history.
+- Chunks are not stored one by one: the agent stores the complete artifact at the end.
 """
 
 # mypy: ignore-errors
@@ -31,7 +29,7 @@ from fasta2a.schema import Artifact, Message, Part, Skill, TaskIdParams, TaskSen
 from fasta2a.storage import InMemoryStorage
 
 PORT = sys.argv[1]
-WORKERS = 8  # concurrent
+WORKERS = 8  # operations at a time, cancellations included
 
 
 def artifact(part: Part, key: str = "output") -> Artifact:

@@ -79,7 +79,7 @@ class Run:
         await self.finish(text_part("done"))
 
     async def ask(self) -> None:
-        """Ask a question; the answer is another run of the same task."""
+        """Ask a question; the answer starts another run of the same task."""
         await self.updater.requires_input(self.message("Which one?"), final=True)
 
     async def fail(self) -> None:

@@ -2,8 +2,8 @@
 
 `python sdk03_steps.py PORT` serves it on loopback, in the environment of `sdk03.py`.
 
-`steps N KEY` streams the numbers up to N as chunks of one artifact, each after an `open KEY`, which
-is answered with a message.
+`steps N KEY` streams the numbers up to N as chunks of one artifact. Each chunk waits for a message
+`open KEY`, which the agent answers with a message.
 """
 
 # mypy: ignore-errors

@@ -99,7 +99,7 @@ class Run:
         await self.finish(new_text_part("done"))
 
     async def ask(self) -> None:
-        """Ask a question; the answer is another run of the same task."""
+        """Ask a question; the answer starts another run of the same task."""
         await self.updater.requires_input(self.message("Which one?"))
 
     async def fail(self) -> None:

@@ -1,10 +1,10 @@
-"""Agent of a2a-sdk 1.x whose steps are controlled by messages: JSON-RPC 1.0, REST 1.0, and 0.3.
+"""Agent of a2a-sdk 1.x whose steps are controlled by messages: JSON-RPC 1.0 and 0.3, REST 1.0.
 
 `python sdk1_steps.py PORT` serves it on loopback. `/jsonrpc`, `/rest` and `/v03` are base URLs, as
 in `sdk1.py`.
 
-`steps N KEY` streams the numbers up to N as chunks of one artifact, each after an `open KEY`, which
-is answered with a message.
+`steps N KEY` streams the numbers up to N as chunks of one artifact. Each chunk waits for a message
+`open KEY`, which the agent answers with a message.
 """
 
 import asyncio
