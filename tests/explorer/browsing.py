@@ -62,7 +62,8 @@ RUN_MODES = {
 def wait_until(holds: Callable[[], bool]) -> None:
     """Poll *holds* until it returns True.
 
-    Playwright's own `wait_for_function` evaluates its text in the page, whose policy forbids that.
+    Playwright's own `wait_for_function` evaluates a string in the page, which its content security
+    policy forbids.
     """
     deadline = monotonic() + PATIENCE
     while not holds():

@@ -1,4 +1,4 @@
-"""Accessibility by keyboard, on phones and in dark colours; the page under any path or proxy."""
+"""Accessibility by keyboard, on phones and in dark colours; the page's paths, and a proxy."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -163,7 +163,7 @@ def test_a_task_is_started_and_approved_by_keyboard_alone(visit: Visit) -> None:
     page.keyboard.type("files.delete")
     tab_to(page.get_by_role("button", name="Approve"))
     page.keyboard.press("Enter")
-    expect(page.get_by_role("status").first).to_have_text("failed")
+    expect(page.get_by_role("status").first).to_have_text("failed")  # there is no such file
     expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
 
 
@@ -211,9 +211,7 @@ def test_nothing_is_animated_for_users_who_prefer_reduced_motion(
     assert default.page.evaluate(moving) > 0
 
 
-def test_without_javascript_the_page_says_that_it_needs_it(
-    open_visit: OpenVisit, agent: str
-) -> None:
+def test_the_page_says_that_it_requires_javascript(open_visit: OpenVisit, agent: str) -> None:
     page = open_visit(agent, java_script_enabled=False).page
     page.goto(f"{agent}/explorer")  # without JavaScript, `visit.go` cannot evaluate anything
     expect(page.locator("noscript")).to_be_visible()
