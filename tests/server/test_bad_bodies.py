@@ -52,7 +52,7 @@ class Server:
 
 PARSERS = [pytest.param(name, marks=pytest.mark.process) for name in ("httptools", "h11")]
 in_a_process = pytest.mark.parametrize("server", PARSERS, indirect=True)
-"""Marks tests that measure a server's memory."""
+"""Selects servers in their own processes, whose memory can be measured."""
 
 
 @pytest.fixture(scope="module", params=["in a thread", *PARSERS])

@@ -17,7 +17,7 @@ REPEATABLE = ModuleAnnotations(idempotent=True)
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
-async def test_a_blocking_send_waits_until_its_lost_task_is_taken_over(
+async def test_a_blocking_send_waits_for_its_task_after_the_lease_is_lost(
     dialect: str, tmp_path: Path
 ) -> None:
     runs = 0

@@ -391,7 +391,7 @@ async def test_health_reports_a_store_that_hangs() -> None:
         assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
 
 
-class SlowReadStore(DictStore):
+class HangingCheckStore(DictStore):
     """A store that saves tasks, but whose reads of unknown tasks never end."""
 
     def __init__(self) -> None:
@@ -406,10 +406,10 @@ class SlowReadStore(DictStore):
         return None
 
 
-async def test_health_does_not_wait_for_a_read_while_the_store_saves_tasks(
+async def test_health_ignores_a_hanging_read_until_the_last_save_is_old(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving(MODULES, task_store=SlowReadStore()) as peer:
+    async with serving(MODULES, task_store=HangingCheckStore()) as peer:
         assert (await peer.send()).state == "completed"
         assert (await health(peer)).status_code == 200
         async with asyncio.timeout(20):
@@ -421,7 +421,7 @@ async def test_health_does_not_wait_for_a_read_while_the_store_saves_tasks(
 
 
 async def test_concurrent_health_checks_read_the_store_once() -> None:
-    store = SlowReadStore()
+    store = HangingCheckStore()
     async with serving(MODULES, task_store=store) as peer:
         responses = await asyncio.gather(*(health(peer) for _ in range(50)))
         assert {response.status_code for response in responses} == {503}

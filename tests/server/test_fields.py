@@ -65,15 +65,15 @@ def test_an_unknown_keyword_is_refused_with_a_suggestion() -> None:
 @pytest.mark.parametrize("function", [serve, create_app, async_serve])
 def test_the_error_for_wrong_arguments_names_the_function(function: Any) -> None:
     name = function.__name__
-    for options, hint in {
+    for keyword, hint in {
         "max_taks": "did you mean max_tasks?",
         "max_parts": "did you mean limits=Limits(max_parts=…)?",
         "retries": "did you mean push_notifications=PushSettings(retries=…)?",
     }.items():
         for arguments in ((), (registry(),)):
             with pytest.raises(TypeError) as refused:
-                function(*arguments, **{options: 1})
-            assert str(refused.value) == f"{name}() has no option {options!r} ({hint})"
+                function(*arguments, **{keyword: 1})
+            assert str(refused.value) == f"{name}() has no option {keyword!r} ({hint})"
     too_few, too_many = (), (registry(), "name")
     for wrong in (too_few, too_many):
         with pytest.raises(TypeError) as refused:
@@ -115,7 +115,7 @@ def test_the_closest_option_of_the_function_is_suggested() -> None:
         ({"names": [1]}, "be a list of strings"),
     ],
 )
-def test_a_value_out_of_bounds_is_refused_with_the_name_of_its_field(
+def test_a_wrong_value_is_refused_with_the_name_of_its_field(
     wrong: dict[str, Any], must: str
 ) -> None:
     with pytest.raises(OptionError) as refused:
@@ -190,6 +190,6 @@ def test_secrets_are_not_shown() -> None:
     assert "hidden" not in repr(PushSettings(proxy="http://hidden:3128"))
 
 
-def test_bounds_that_are_declared_twice_are_equal() -> None:
+def test_values_that_are_declared_twice_are_equal() -> None:
     assert (*LEVELS,) == LOG_LEVELS
     assert {item.field: item.high for item in options_of(Limits)}["max_parts"] == MAX_ITEMS

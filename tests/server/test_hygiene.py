@@ -107,7 +107,7 @@ def wrong_values(site: Site) -> None:
 
 
 def wrong_operations(site: Site) -> None:
-    """Call each operation with the mark in every parameter, and unknown operations."""
+    """Call each operation with the mark in every parameter, and unknown operations and skills."""
     names = ("id", "taskId", "contextId", "pageToken", "cursor", "pageSize", "limit", "status")
     hook = {
         "url": f"https://{MARK}",
@@ -269,9 +269,9 @@ CASES: dict[str, Case] = {
     "gets and returns an invalid date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
     "can't store a canceled task": Case("store", breaks("save_end", 0, cancels)),
     "fails for an authenticated caller": Case("auth", asks(*FAILING_CALLS, failure=0), 4),
-    "rejects everyone": Case("auth", breaks("none", 0)),
-    "returns a text as the identity": Case("auth", breaks("a text", 0)),
-    "is skipped": Case(
+    "the authenticator rejects everyone": Case("auth", breaks("none", 0)),
+    "the authenticator returns a text": Case("auth", breaks("a text", 0)),
+    "a module is skipped": Case(
         "registry", registers(display={"a2a": {"tags": leaky.UnreadableList("?")}}), 0
     ),
     "has an ACL condition that raises": Case("acl", asks("strict", "~strict")),
@@ -314,7 +314,7 @@ for name in SELECTED_FAILURES:
     CASES[f"the authenticator raises {name}"] = Case("auth", breaks("raises", number))
     for step in ("raises", "passes"):
         act = asks("works", "~works", verdict=step, failure=number)
-        CASES[f"a duck {step} {name}"] = Case("duck", act)
+        CASES[f"the duck executor {step} {name}"] = Case("duck", act)
     CASES[f"the rules raise {name}"] = Case("acl", breaks("async_check_access", number))
     for member in (*STORE_METHODS, "save_end"):
         CASES[f"the store's {member} raises {name}"] = Case("store", breaks(member, number))
@@ -325,8 +325,8 @@ for name in SELECTED_FAILURES:
 
 
 OUTSIDE_PIPELINE = (
-    "a duck raises",
-    "a duck passes",
+    "the duck executor raises",
+    "the duck executor passes",
     *(f"the store's {m} raises" for m in STORE_METHODS),
 )
 IN_PIPELINE = (
@@ -338,10 +338,10 @@ VISIBLE_ERRORS = {
     "entries": (*IN_PIPELINE, *OUTSIDE_PIPELINE, "the registry's get raises"),
     "apcore's InvalidInputError": ["raises"],
     "apcore's SchemaValidationError": ["raises"],
-    "a2a's InvalidParamsError": OUTSIDE_PIPELINE,  # apcore wraps it within a call
+    "a2a's InvalidParamsError": OUTSIDE_PIPELINE,  # in its pipeline, apcore wraps it
     "a2a's LimitError": OUTSIDE_PIPELINE,
 }
-"""Errors whose messages callers may see (without paths and stacks), with prefixes of case names."""
+"""For errors whose messages callers may see (without paths and stacks): prefixes of the cases."""
 
 CASES_WITH_ADVICE = {
     f"{prefix} {name}" for name, prefixes in VISIBLE_ERRORS.items() for prefix in prefixes
@@ -367,14 +367,14 @@ def crawl_server(server: str) -> dict[str, Evidence]:
         "webhooks": {"push_notifications": PushSettings(dev=True, retries=())},
         "odd": {"cors_origins": ["https://friend.example"], "allowed_hosts": ["127.0.0.1"]},
     }
-    limits: Json = {"metrics": True, "max_body": SIZE, "shutdown_timeout": 0}
-    limits["limits"] = Limits(max_artifact=SIZE)
+    common: Json = {"metrics": True, "max_body": SIZE, "shutdown_timeout": 0}
+    common["limits"] = Limits(max_artifact=SIZE)
     with ExitStack() as stack:
         capture = stack.enter_context(capturing_output())
         executor = executor_of(registry, server, acl)
         if isinstance(executor, Executor):
             stack.enter_context(closing(executor))
-        app = create_app(executor, url="http://agent", **limits, **options.get(server, {}))
+        app = create_app(executor, url="http://agent", **common, **options.get(server, {}))
         with serving_app(app) as url:
             components: Json = {"store": store, "auth": authenticator, "acl": acl}
             site = Site(url, capture, components.get(server, registry))
@@ -427,23 +427,21 @@ def check_log(log: Log) -> None:
 @pytest.mark.parametrize("skill", [call.strip("~") for call in FAILING_CALLS])
 def test_a_failing_module_is_logged_once_with_its_traceback(skill: str, error: str) -> None:
     log = evidence_of(f"raises {error}").log.text
-    records = [record for record in log if f"ERROR   Skill failed: {skill} " in record]
-    assert len(records) == 1
-    for record in records:
-        assert record.count("raise failure(inputs)") <= 1  # apcore reports a nested failure once
-        assert 'leaky.py", line ' in record
+    (record,) = [record for record in log if f"ERROR   Skill failed: {skill} " in record]
+    assert record.count("raise failure(inputs)") <= 1  # also if a nested call fails
+    assert 'leaky.py", line ' in record
 
 
 @pytest.mark.parametrize(
-    ("name", "mark"),
+    ("name", "pattern"),
     [
-        ("is skipped", "Skipping module broken: .*author-line"),
+        ("a module is skipped", "Skipping module broken: .*author-line"),
         ("decides: another", "Unknown approval status .*another-line"),
         ("raises apcore's ACLDeniedError", "Access denied: .*denied-line"),
     ],
 )
-def test_messages_without_secrets_are_logged_in_one_line(name: str, mark: str) -> None:
-    assert any(re.search(mark, record) for record in evidence_of(name).log.text)
+def test_messages_without_secrets_are_logged_in_one_line(name: str, pattern: str) -> None:
+    assert any(re.search(pattern, record) for record in evidence_of(name).log.text)
 
 
 async def leaks(scope: Scope, receive: Receive, send: Send) -> None:
@@ -487,7 +485,7 @@ def test_the_crawl_detects_a_forged_line(text: str) -> None:
     assert forged_line_in(text)
 
 
-MARKS = {
+LEAKS = {
     *SECRETS,
     *INTERNAL_ERRORS,
     *CREDENTIALS.values(),
@@ -499,4 +497,4 @@ MARKS = {
 
 
 def test_the_crawl_detects_each_secret_and_each_internal_detail() -> None:
-    assert [mark for mark in MARKS if not leak_in_answer(f"an answer with {mark} in it")] == []
+    assert [leak for leak in LEAKS if not leak_in_answer(f"an answer with {leak} in it")] == []

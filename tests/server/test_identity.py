@@ -118,7 +118,7 @@ CALL_PATHS = [
     ("nested.thread", "async"),
     ("nested.thread", "nested"),
 ]
-"""Skills, each with the module that it calls, if any; nested modules then call a third."""
+"""Skills, each with the module that it calls, if any. That module, if nested, calls `async`."""
 
 
 @pytest.fixture(params=DIALECTS)
@@ -179,7 +179,7 @@ async def test_without_authentication_there_is_no_identity(dialect: str) -> None
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_concurrent_callers_are_never_mixed_up(dialect: str) -> None:
-    """All calls are inside the module at once before any of them reads its identity."""
+    """All calls are inside the module at once before any of them reads the identity."""
     meeting, meeting_of_threads = asyncio.Barrier(CALLERS), threading.Barrier(CALLERS)
 
     async def meet(inputs: Inputs, context: "Context[Any]") -> Inputs:
@@ -215,7 +215,7 @@ async def test_concurrent_callers_are_never_mixed_up(dialect: str) -> None:
 
 
 class CheckOnlyACL:
-    """An ACL with only a `check` method."""
+    """An ACL with only a `check` method; its second answer is for bob and `text.stats`."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = answers
@@ -332,7 +332,7 @@ MISTAKES = {
     "a derived step is taken for apcore's": partial(with_step, StricterCheck()),
     "a disabled module is on the cards": disabling_b,
 }
-"""Mistakes that would make the skills on a card differ from the callable ones."""
+"""Mistakes in building a card, each with an executor whose card would show it."""
 DIFFERING = [pytest.param(make, id=mistake) for mistake, make in MISTAKES.items()]
 
 

@@ -22,7 +22,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
 
 
 class Links(HTMLParser):
-    """Collects the addresses of a page's links, and of everything that the page loads."""
+    """A collector of the addresses of a page's links, and of everything that the page loads."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -104,8 +104,8 @@ async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as peer, AsyncExitStack() as stack:
         streams = await open_streams(peer, stack, 100)
-        async with httpx.AsyncClient(trust_env=False) as another:  # httpx has 100 connections
-            refused = await another.send(peer.request("stream", peer.wire.params("work")))
+        async with httpx.AsyncClient(trust_env=False) as second_client:  # one has 100 connections
+            refused = await second_client.send(peer.request("stream", peer.wire.params("work")))
         assert refused.status_code == 429
         gate.opened.set()
         ends = await asyncio.gather(*(stream.rest() for stream in streams))
@@ -261,9 +261,8 @@ async def test_nested_synchronous_calls_do_not_deadlock(
 
     modules = {"outer": SyncActionModule(outer), "inner": SyncActionModule(inner)}
     async with serving(modules, max_threads=threads, execution_timeout=5) as peer:
-        await peer.send(
-            "outer", peer.part(data={"alone": True})
-        )  # apcore creates its event loop at the first call
+        # apcore creates its event loop at the first call
+        await peer.send("outer", peer.part(data={"alone": True}))
         for _ in range(2):
             calls = [peer.send("outer", peer.part(data={})) for _ in range(threads)]
             for answer in await asyncio.gather(*calls):

@@ -48,10 +48,10 @@ def webhook(name: str = "c1", task_id: str = "t") -> Webhook:
 async def ask(peer: Peer, operation: str, task_id: str, config_id: str = "", **config: Any) -> Any:
     """Call an operation on push configs; return the error code and the result."""
     hooks = Hooks(peer.wire)
-    is_set = operation == "push set"
-    params = (
-        hooks.create_params(task_id, **config) if is_set else hooks.params_of(task_id, config_id)
-    )
+    if operation == "push set":
+        params = hooks.create_params(task_id, **config)
+    else:
+        params = hooks.params_of(task_id, config_id)
     answer = await peer.ask(operation, params)
     return answer.code, None if answer.error else answer.result
 
@@ -164,7 +164,7 @@ async def approve(peer: Peer, task_id: str) -> Json:
 
 @every_dialect
 @pytest.mark.parametrize("store_type", [DictStore, InMemoryTaskStore])
-async def test_a_push_config_survives_a_restart_and_keeps_its_version(
+async def test_a_push_config_survives_a_restart_and_keeps_its_protocol_version(
     dialect: str, store_type: Any
 ) -> None:
     store, other_dialect = store_type(), "1.0" if dialect == "0.3" else "0.3"
@@ -181,8 +181,8 @@ async def test_a_push_config_survives_a_restart_and_keeps_its_version(
             await approve(peer, task_id)
             await asyncio.to_thread(receiver.wait, 2)
     assert receiver.states == ["working", "completed"]
-    versions = {"id" in delivery.json for delivery in receiver.deliveries}
-    assert versions == {dialect == "0.3"}
+    are_v03 = {"id" in delivery.json for delivery in receiver.deliveries}
+    assert are_v03 == {dialect == "0.3"}
 
 
 async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
@@ -193,7 +193,7 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
             params = Hooks(peer.wire).send_params("pay", hook=hook)
             task_id = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
-            # failures are stored in this member
+            # the failure is stored in `tenant`
             await wait_until(lambda: "500" in store.configs[task_id].tenant)
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             _, config = await ask(peer, "push get", task_id)
@@ -219,11 +219,11 @@ class FailingSavesAndDeletions(FailingSaves):
 
 @every_dialect
 @pytest.mark.parametrize("operation", ["send", "stream"])
-@pytest.mark.parametrize("broken", [FailingSaves, FailingSavesAndDeletions])
+@pytest.mark.parametrize("store_type", [FailingSaves, FailingSavesAndDeletions])
 async def test_a_message_is_refused_if_its_push_config_cannot_be_saved(
-    dialect: str, operation: str, broken: Any, caplog: pytest.LogCaptureFixture
+    dialect: str, operation: str, store_type: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate, store = Gate(), broken()
+    gate, store = Gate(), store_type()
     modules = {"work": ActionModule(gate)}
     async with serving(modules, dialect, task_store=store, push_notifications=QUICK) as peer:
         params = Hooks(peer.wire).send_params("work", hook=HOOK)

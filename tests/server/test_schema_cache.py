@@ -98,7 +98,7 @@ async def test_responses_are_the_same_with_and_without_the_cache(dialect: str) -
         assert await answers(peer) == cached
 
 
-async def test_the_descriptions_of_modules_do_not_change() -> None:
+async def test_the_schemas_in_the_registry_do_not_change() -> None:
     registry = Registry()
     for name, module in modules().items():
         registry.register(name, module)
@@ -178,7 +178,7 @@ class ReadOnly:
 
 
 @pytest.mark.parametrize("module", [Slotted(), ReadOnly(), object(), None])
-def test_a_module_that_cannot_be_modified_is_not_cached(module: Any) -> None:
+def test_a_module_that_cannot_be_modified_keeps_its_schemas(module: Any) -> None:
     cache_schemas(module)
     assert not isinstance(getattr(module, "input_schema", None), CachedSchema)
     assert not isinstance(getattr(module, "output_schema", None), CachedSchema)

@@ -56,7 +56,7 @@ async def answer(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
 
 
 def question_of(task: Json) -> Json:
-    """Return the data of the question of a paused task."""
+    """Return the data part of a paused task's question."""
     question: Json = content_of(task["status"]["message"]["parts"][1])
     return question
 
@@ -328,7 +328,7 @@ async def test_the_usage_of_all_runs_of_a_task_is_summed(
         assert task["metadata"]["usage"] == total
 
 
-async def test_usage_is_summed_over_an_approval() -> None:
+async def test_usage_before_and_after_an_approval_is_summed() -> None:
     async def act(inputs: Inputs, context: Any) -> Inputs:
         services: Services = context.services
         services.metadata["usage"] = Usage(5, 2)
@@ -381,11 +381,11 @@ async def report(inputs: Inputs, context: Any) -> Inputs:
 
 def report_in_thread(inputs: Inputs, context: Any) -> Inputs:
     context.services.progress("Reading", {"page": 1})
-    asyncio.run(write(context))
+    asyncio.run(report_writing(context))
     return {"done": True}
 
 
-async def write(context: Any) -> None:
+async def report_writing(context: Any) -> None:
     await context.services.progress("Writing")
 
 
@@ -510,7 +510,7 @@ async def test_an_answered_task_is_not_abandoned() -> None:
         assert not module.abandoned
 
 
-async def test_a_module_with_the_models_prompt_and_reply_takes_and_returns_text() -> None:
+async def test_a_module_with_the_schemas_prompt_and_reply_takes_and_returns_text() -> None:
     class Echo:
         description = "Says it again."
         input_schema, output_schema = Prompt, Reply
@@ -539,7 +539,7 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
     assert [state for state, *_ in module.runs] == [None, {"session": 7}]
 
 
-async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:
+async def test_a_packed_call_keeps_its_message_metadata_answer_and_trace() -> None:
     async with serving({"work": ActionModule(echo, annotations=REPEATABLE)}) as peer:
         setup = peer.agent.setup
         skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")

@@ -38,7 +38,7 @@ async def health_of(peer: Peer) -> tuple[int, Any]:
 
 
 class OtherWorker:
-    """A context whose figures are counted as those of the other worker."""
+    """A context in which figures count as the other worker's."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -172,7 +172,7 @@ def test_the_command_names_the_flag_that_it_refuses(tmp_path: Path) -> None:
 
 
 class Arbiter:
-    """A copy of the attributes that are read from gunicorn's class, which is not installed here."""
+    """A stand-in for gunicorn's Arbiter; gunicorn is not installed."""
 
     def __init__(self, workers: Any) -> None:
         self.num_workers = workers
