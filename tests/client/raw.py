@@ -215,7 +215,7 @@ def raw(script: Script, sock: socket.socket | None = None) -> Iterator[RawServer
 
     Args:
         script: Returns bytes to send, seconds to wait, and actions on the connection.
-        sock: Listening socket, if not a new one.
+        sock: Bound socket; a new one if omitted.
     """
     server = RawServer(script)
     with sock or listener() as listening, server.running(listening):
@@ -245,7 +245,7 @@ def card(url: str, binding: str = "JSONRPC", version: str = "1.0", **members: An
 
 
 def reply(body: Any = b"", status: int = 200, **headers: str) -> list[Step]:
-    """Return a whole answer: bytes unchanged, anything else as JSON."""
+    """Return a whole answer with *body*: bytes as they are, anything else as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     all_headers = {
         "content-type": "application/json",
@@ -262,7 +262,7 @@ def head(status: int = 200, **headers: str) -> bytes:
 
 
 def events(*data: Any, then: Step = CLOSE) -> list[Step]:
-    """Return an event stream: bytes unchanged, anything else as a JSON event."""
+    """Return an event stream of *data* (bytes as they are, else JSON events), then *then*."""
     lines = [
         item if isinstance(item, bytes) else b"data: " + json.dumps(item).encode() + b"\n\n"
         for item in data

@@ -120,8 +120,8 @@ def test_a_token_function_is_called_for_each_request(
     if (kind, is_async) == ("sync", True):
         pytest.skip("the synchronous client cannot await")
     tokens = Tokens()
-    faults: list[Iterable[Step]] = [reply(b"", 503), reply(b"", 307, location="/"), [CUT]]
-    remaining = iter(faults)
+    failures: list[Iterable[Step]] = [reply(b"", 503), reply(b"", 307, location="/"), [CUT]]
+    remaining = iter(failures)
 
     def script(request: Request) -> Iterable[Step]:
         if request.is_card:
@@ -142,11 +142,11 @@ def test_the_sync_client_refuses_an_async_token_function() -> None:
     with raw(agent(ok)) as server:
         assert "await" in refusal(server.url)
         assert not server.requests
-    gc.collect()  # an unawaited coroutine would warn
+    gc.collect()  # an unawaited coroutine would warn now
 
 
 def refusal(url: str) -> str:
-    """Return the message of the error, and release the error itself."""
+    """Return the message of the error, without keeping the frames of its traceback alive."""
     with Client("sync", url, auth=Tokens().fresh_async) as client:
         try:
             client.do("send_message", "hi")
@@ -184,13 +184,13 @@ BAD_SECRETS = [
 @kinds
 @pytest.mark.parametrize("secret", BAD_SECRETS)
 def test_an_invalid_header_value_is_refused_and_not_shown(kind: str, secret: str) -> None:
-    for options in (
+    for make_options in (
         lambda: {"auth": secret},
         lambda: {"auth": APIKey(secret)},
         lambda: {"headers": {"x-own": secret}},
     ):
         with pytest.raises(ValueError, match="characters") as caught:
-            Client(kind, "http://127.0.0.1", **options())
+            Client(kind, "http://127.0.0.1", **make_options())
         assert shows_no_secret(caught.value)
     with raw(agent(ok)) as server, Client(kind, server.url, auth=lambda: secret) as client:
         with pytest.raises((ValueError, A2AError)) as raised:
@@ -264,7 +264,7 @@ def scheme(location: str, name: str = "the-key") -> dict[str, Any]:
     return {"type": "apiKey", "in": location, "name": name}
 
 
-def new_scheme(location: str, name: str = "the-key") -> dict[str, Any]:
+def scheme_v1(location: str, name: str = "the-key") -> dict[str, Any]:
     """Return the scheme of an API key in the JSON of 1.0."""
     return {"apiKeySecurityScheme": {"location": location, "name": name}}
 
@@ -285,7 +285,7 @@ def key_locations(request: Request) -> list[str]:
 
 @kinds
 @wires
-@pytest.mark.parametrize("make_scheme", [scheme, new_scheme])
+@pytest.mark.parametrize("make_scheme", [scheme, scheme_v1])
 @pytest.mark.parametrize("location", ["header", "query", "cookie"])
 def test_a_key_is_sent_where_the_card_declares_it(
     kind: str, location: str, make_scheme: Callable[..., Any], binding: str, version: str
@@ -335,8 +335,8 @@ def test_a_key_is_sent_without_an_agent_card(kind: str) -> None:
 
 
 @kinds
-def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
-    """Even with the request that fetches the card again."""
+def test_after_the_first_card_a_key_is_always_sent_where_it_is_declared(kind: str) -> None:
+    """Even in the request that fetches the card again."""
     script = agent(ok, securitySchemes={"k": scheme("query")})
     with raw(script) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
         client.do("send_message", "hi")
@@ -402,7 +402,7 @@ def shows_no_secret(error: BaseException) -> bool:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Yield records of all levels and loggers; check that they show no secret."""
+    """Capture records of all levels and loggers; check afterwards that none shows a secret."""
     caplog.set_level(logging.DEBUG)
     yield caplog
     shown = [caplog.text, *(repr(record.args) for record in caplog.records)]

@@ -49,7 +49,7 @@ def bound_socket(port: int) -> socket.socket:
     return sock
 
 
-def test_a_cancelled_card_fetch_does_not_block_other_callers() -> None:
+def test_a_cancelled_card_fetch_does_not_block_later_calls() -> None:
     asyncio.run(abandon_card_fetch())
 
 
@@ -62,7 +62,7 @@ async def abandon_card_fetch() -> None:
             with pytest.raises(TimeoutError) as caught:
                 await asyncio.wait_for(client.get_card(), 0.1)
             assert (await asyncio.wait_for(client.get_card(), 2)).name == "raw"
-    # Used here, so that its traceback keeps the frames of the abandoned call until the end.
+    # Keeps the traceback, and with it the frames of the abandoned call, until here.
     assert caught.value is not None
 
 
@@ -86,7 +86,7 @@ def test_the_timeout_of_a_call_covers_all_its_requests(kind: str, unanswered: st
 
 @kinds
 def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
-    """The port refuses connections for a while."""
+    """Between the two servers, the port refuses connections."""
 
     def before_restart(request: Request) -> Iterable[Step]:
         result = {"jsonrpc": "2.0", "id": 1, "result": WORKING}
@@ -117,7 +117,7 @@ def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
 
 @kinds
 def test_a_changed_part_of_a_snapshot_is_another_chunk(kind: str) -> None:
-    """An agent without streaming, whose only part changes between polls."""
+    """The agent has no streaming, and the only part of its artifact changes between polls."""
     parts: list[Any] = [{"n": 1}, {"n": 2}]
 
     def script(request: Request) -> Iterable[Step]:
@@ -135,7 +135,7 @@ def test_a_changed_part_of_a_snapshot_is_another_chunk(kind: str) -> None:
         assert client.do("stream", "skill", "hi") == [{"n": 1}, {"n": 2}]
 
 
-def test_a_mock_transport_and_a_reading_event_hook_are_supported() -> None:
+def test_a_mock_transport_and_an_event_hook_that_reads_are_supported() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, json=card("http://agent.example/"))
@@ -208,8 +208,7 @@ def test_invalid_params_need_no_error_info(kind: str) -> None:
         assert caught.value.errors == [{"field": "parts", "message": "is empty"}]
 
 
-def test_an_abandoned_operation_is_closed() -> None:
-    """Steps release their resources however they end."""
+def test_closing_an_operation_ends_its_fetch_of_the_card() -> None:
     client = SyncA2AClient("http://127.0.0.1:1")
     steps = Operations.get_card(client._operations)
     assert isinstance(next(steps), Send)

@@ -58,7 +58,7 @@ class Issuer:
         self.metadata_paths = ["/.well-known/oauth-authorization-server"]
         self.tokens: list[str] = []
         self.answers: list[Iterable[Step]] = []
-        """Answers to the next requests for tokens, instead of a token."""
+        """Answers to the next requests for tokens, instead of tokens."""
 
     def __call__(self, request: Request) -> Iterable[Step]:
         if request.bare_path in self.metadata_paths and request.method == "GET":
@@ -542,7 +542,7 @@ def test_a_request_to_a_busy_authorization_server_is_retried(
 
 
 @kinds
-def test_an_authorization_server_that_is_down_is_named_and_nothing_was_sent(kind: str) -> None:
+def test_an_authorization_server_that_is_down_is_named_and_nothing_is_sent(kind: str) -> None:
     with listener() as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     with (

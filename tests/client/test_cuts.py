@@ -71,7 +71,7 @@ class CuttingProxy(TcpServer):
 
 
 class LimitedConnection:
-    """Connection with a limit on the bytes of its answers; each further stream gets a new limit.
+    """Connection with a limit on the bytes of its answers.
 
     Args:
         new_limit: Returns a limit; called again for each further stream of a reused connection.
@@ -80,6 +80,7 @@ class LimitedConnection:
     def __init__(self, new_limit: Callable[[], int]) -> None:
         self._new_limit = new_limit
         self._limit: int | None = new_limit()
+        """Limit for the first stream; None once that stream has begun."""
         self._remaining = self._limit
         self._first_event: bytes | None = None
         """The bytes of the first event of a new stream; None if none is being received."""
@@ -209,7 +210,7 @@ def test_chunks_arrive_once_and_in_order_when_connections_break(
 def test_a_task_is_followed_to_its_end_when_connections_break(
     agent: str, kind: str, binding: str, version: str
 ) -> None:
-    """Snapshots replace missing events: together they yield the final task."""
+    """Snapshots stand in for missed events; all events together yield the final task."""
     with (
         client_of(agent, kind, binding, version) as direct,
         client_behind_proxy(agent, kind, binding, version) as (client, cutter),
@@ -326,5 +327,5 @@ def test_empty_data_lines_count_towards_the_limit(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"x" * 150 + b"\n", b": " + b"x" * 90 + b"\n", b"id: 1234\n"])
-def test_the_limit_applies_to_each_line_other_than_data_separately(line: bytes) -> None:
+def test_each_line_other_than_data_has_a_limit_of_its_own(line: bytes) -> None:
     assert parsed([line] * 100 + [b"data: x\n\n"], LIMIT)[0][0] == b"x"

@@ -32,7 +32,7 @@ from .foreign import foreign_server
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
 Urls = Callable[[str], str]
-COUNT = ["submitted", "working", "artifact", "artifact", "artifact", "completed"]
+COUNT_EVENTS = ["submitted", "working", "artifact", "artifact", "artifact", "completed"]
 LONG_RUN = "slow 60"
 """Message whose run outlasts every test."""
 GIVE_UP_TIME = 6
@@ -51,9 +51,9 @@ class Agent:
         messages: Whether it may answer with a message.
         lists: Whether it lists tasks.
         integers: Whether integers stay integers.
-        count: Events of the stream of `count 3`.
+        count_events: Kinds of the events of the stream of `count 3`.
         chunks: Chunks of that stream.
-        question: Text in the error when input is required: its question, unless that is not text.
+        question: Text in the error when input is required: the agent's question if it is text.
         snapshot: Whether a subscription starts with the task.
     """
 
@@ -64,7 +64,7 @@ class Agent:
     messages: bool = True
     lists: bool = True
     integers: bool = False
-    count: tuple[str, ...] = tuple(COUNT)
+    count_events: tuple[str, ...] = tuple(COUNT_EVENTS)
     chunks: tuple[str, ...] = ("1", "2", "3")
     question: str = "Which one?"
     snapshot: bool = True
@@ -85,7 +85,7 @@ AGENTS = {
     "adk": Agent(
         "adk",
         messages=False,
-        count=("submitted", *["working"] * 4, "artifact", "completed"),
+        count_events=("submitted", *["working"] * 4, "artifact", "completed"),
         chunks=("3",),
         question="The task is input-required",
     ),
@@ -141,6 +141,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=agent_params(AGENTS))
 def case(request: pytest.FixtureRequest, urls: Urls) -> Case:
+    """Return a case for any agent and the asynchronous client."""
     return case_of(request.param, urls, "async")
 
 
@@ -157,14 +158,14 @@ def message_case(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
 
 
 def kind_of(event: Event) -> str:
-    """Return the kind of an event: the state of a task, an artifact or a message."""
+    """Return "message", "artifact", or the state of the task."""
     if isinstance(event, Message):
         return "message"
     return "artifact" if isinstance(event, TaskArtifactUpdateEvent) else event.status.state
 
 
 async def long_running_task(client: A2AClient) -> Task:
-    """Start a task that outlasts the test."""
+    """Start a task that outlasts the test; return it once it is working."""
     task = await client.send_message(LONG_RUN, blocking=False)
     while (await client.get_task(task.id)).status.state != TaskState.WORKING:  # noqa: ASYNC110  # no event to await
         await asyncio.sleep(0.01)
@@ -250,7 +251,7 @@ async def test_a_stream_has_all_events_in_order(any_case: Case) -> None:
             task = apply_event(task, event)
         assert task
         fetched = await client.get_task(task.id)
-    assert tuple(map(kind_of, events)) == any_case.agent.count
+    assert tuple(map(kind_of, events)) == any_case.agent.count_events
     assert isinstance(events[0], Task)
     assert task.artifacts[0].parts == fetched.artifacts[0].parts
     assert task.status.state == fetched.status.state

@@ -199,14 +199,14 @@ def test_an_error_says_what_is_missing_or_malformed(
         reader(data)
 
 
-def webhook(schemes: Any) -> Json:
+def push_config(schemes: Any) -> Json:
     return {"taskId": "t", "url": "u", "authentication": {"schemes": schemes}}
 
 
 @pytest.mark.parametrize("schemes", [5, True, {"Bearer": 1}, "Bearer", [5], [[]], [None]])
 def test_invalid_authentication_schemes_are_refused_or_ignored(schemes: Any) -> None:
     try:
-        config = PushNotificationConfig.from_dict(webhook(schemes))
+        config = PushNotificationConfig.from_dict(push_config(schemes))
     except A2AProtocolError:
         return
     assert config.authentication is None
@@ -274,7 +274,7 @@ DEEPEST_PATH = "tasks 0 status message parts 0"
             with_value({"tasks": [TASK]}, DEEPEST_PATH, {"kind": deep})
         ),
         lambda deep: AgentCard.from_dict({"name": deep}),
-        lambda deep: PushNotificationConfig.from_dict(webhook([deep])),
+        lambda deep: PushNotificationConfig.from_dict(push_config([deep])),
         lambda deep: read_event({"kind": deep}),
         lambda deep: server_error({"message": deep}, 200),
         lambda deep: server_error({"data": [{"reason": deep}]}, 200),
@@ -299,7 +299,7 @@ SDK_ERROR_CODES = {
 
 
 @pytest.mark.parametrize("error_type", SDK_ERROR_CODES, ids=lambda error_type: error_type.__name__)
-def test_each_error_of_the_sdk_is_mapped_to_one_of_ours(error_type: Any) -> None:
+def test_each_error_of_the_sdk_is_mapped_to_the_error_of_the_same_name(error_type: Any) -> None:
     details, code = build_error_details(error_type()), SDK_ERROR_CODES[error_type]
     by_code = server_error({"code": code, "message": "no"}, 200)
     over_rpc = server_error({"code": code, "message": "no", "data": details}, 200)
@@ -312,7 +312,7 @@ def test_each_error_of_the_sdk_is_mapped_to_one_of_ours(error_type: Any) -> None
 
 
 @pytest.mark.parametrize("code", [-32700, -32600, -32603, -32000, -32099, -1, 17])
-def test_an_error_with_a_generic_code_is_a_plain_server_error(code: int) -> None:
+def test_an_error_with_a_generic_or_unknown_code_is_a_plain_server_error(code: int) -> None:
     error = server_error({"code": code, "message": "no"}, 200)
     assert type(error) is A2AServerError
     assert error.code == (code if code < 0 else -32603)
@@ -339,7 +339,7 @@ def test_an_error_with_a_generic_code_is_a_plain_server_error(code: int) -> None
         (-32001.0, None, A2AServerError),
     ],
 )
-def test_the_reason_of_an_error_takes_precedence_over_its_code(
+def test_the_type_of_an_error_follows_its_reason_or_else_its_code(
     code: Any, data: Any, error_type: type
 ) -> None:
     error = server_error({"code": code, "message": "no", "data": data}, 200)
@@ -419,7 +419,7 @@ def test_field_violations_of_the_sdk_are_read() -> None:
     assert error.errors == [{"field": "a", "message": "b"}]
 
 
-def test_the_states_of_0_3_are_read_and_unknown_ones_refused() -> None:
+def test_a_state_of_0_3_is_read_and_unknown_states_are_refused() -> None:
     assert TaskState.read("input-required") is TaskState.INPUT_REQUIRED
     for state in ("WORKING", "Working", "task_state_working", "", None, True):
         with pytest.raises(A2AProtocolError):

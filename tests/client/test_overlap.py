@@ -1,4 +1,4 @@
-"""Agents without event ids whose stream repeats a chunk of its snapshot."""
+"""Streams without event ids that repeat a chunk of their snapshot."""
 
 import json
 from collections.abc import AsyncIterator

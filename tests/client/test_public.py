@@ -26,7 +26,7 @@ def test_the_public_names_are_sorted_and_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["cards", "errors", "tasks"])
-def test_every_class_for_data_of_agents_is_public(name: str) -> None:
+def test_the_classes_for_cards_errors_and_tasks_are_public(name: str) -> None:
     module = importlib.import_module(f"apcore_a2a_client.{name}")
     own_classes = {
         n for n, c in inspect.getmembers(module, inspect.isclass) if c.__module__ == module.__name__
@@ -90,13 +90,13 @@ def test_both_clients_have_the_same_options() -> None:
     assert async_options == sync_options
 
 
-Kind = TypeVar("Kind", bound=A2AError)
+ErrorT = TypeVar("ErrorT", bound=A2AError)
 
 TREE = re.compile(r"^([│├└─\s]*)(\w+)(?:\s+(.*))?$")
 
 
 def documented_errors() -> Iterator[tuple[int, str, str]]:
-    """Yield the depth, name and remark of each error in the tree of the module's docstring."""
+    """Yield the depth, name and remark of each error in the tree in the docstring of `errors`."""
     for line in (errors.__doc__ or "").splitlines()[2:]:
         if match := TREE.match(line):
             yield len(match[1]) // 4, match[2], match[3] or ""
@@ -106,33 +106,36 @@ def test_the_documented_tree_of_errors_matches_the_classes() -> None:
     parents = ["Exception"]
     for depth, name, remark in documented_errors():
         del parents[depth + 1 :]
-        kind = getattr(errors, name)
-        assert [base.__name__ for base in kind.__mro__[1 : depth + 2]] == parents[::-1]
+        error_type = getattr(errors, name)
+        assert [base.__name__ for base in error_type.__mro__[1 : depth + 2]] == parents[::-1]
         parents.append(name)
         code = re.match(r"-\d+", remark)
-        assert not code or kind.code == int(code[0])
+        assert not code or error_type.code == int(code[0])
         for attribute in re.findall(r"`(\w+)`", remark.partition(";")[2] or remark):
-            assert attribute in ("call", *attributes_of(kind)), f"{name}.{attribute}"
+            assert attribute in ("call", *attributes_of(error_type)), f"{name}.{attribute}"
     all_errors: list[type[A2AError]] = [A2AError, *descendants(A2AError)]
-    assert {name for _, name, _ in documented_errors()} == {kind.__name__ for kind in all_errors}
+    documented_names = {name for _, name, _ in documented_errors()}
+    assert documented_names == {error_type.__name__ for error_type in all_errors}
 
 
-def descendants(kind: type[Kind]) -> Iterator[type[Kind]]:
-    for child in kind.__subclasses__():
+def descendants(error_type: type[ErrorT]) -> Iterator[type[ErrorT]]:
+    for child in error_type.__subclasses__():
         yield from (child, *descendants(child))
 
 
-def attributes_of(kind: type[A2AError]) -> set[str]:
+def attributes_of(error_type: type[A2AError]) -> set[str]:
     """Return the attributes of the class, and those set by its `__init__`."""
-    return {*dir(kind), *inspect.signature(kind).parameters, *kind.__init__.__code__.co_names}
+    parameters = inspect.signature(error_type).parameters
+    return {*dir(error_type), *parameters, *error_type.__init__.__code__.co_names}
 
 
 def test_every_error_of_a_server_is_an_a2a_error_with_a_code() -> None:
-    kinds: list[type[A2AServerError]] = [A2AServerError, *descendants(A2AServerError)]
-    for kind in kinds:
-        error = kind("no", kind.code, None, 200)
+    error_types: list[type[A2AServerError]] = [A2AServerError, *descendants(A2AServerError)]
+    for error_type in error_types:
+        error = error_type("no", error_type.code, None, 200)
         assert isinstance(error, A2AError)
-        assert (str(error), error.code, error.data, error.reason) == ("no", kind.code, None, "")
+        attributes = (str(error), error.code, error.data, error.reason)
+        assert attributes == ("no", error_type.code, None, "")
 
 
 def test_the_import_loads_no_heavy_package() -> None:

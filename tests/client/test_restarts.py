@@ -36,7 +36,7 @@ def status(state: str = "WORKING", **members: Any) -> Json:
 
 
 def snapshot(state: str = "WORKING", **artifacts: str) -> Json:
-    """Return a snapshot with a part for each letter of an artifact."""
+    """Return a snapshot whose artifacts have one part for each letter of their text."""
     artifact_list = [
         {"artifactId": name, "parts": [{"text": letter} for letter in letters]}
         for name, letters in artifacts.items()
@@ -44,7 +44,7 @@ def snapshot(state: str = "WORKING", **artifacts: str) -> Json:
     return {"task": task(state=f"TASK_STATE_{state}", artifacts=artifact_list)}
 
 
-def lines(events: Iterable[Json], *, numbered: bool) -> bytes:
+def stream_body(events: Iterable[Json], *, numbered: bool) -> bytes:
     return b"".join(
         (b"id: %d\n" % number if numbered else b"") + b"data: %s\n\n" % rpc_event(event)
         for number, event in enumerate(events, 1)
@@ -57,11 +57,11 @@ def rpc_event(event: Json) -> bytes:
 
 def script_streaming(*events: Json, numbered: bool = False) -> Any:
     """Return a script that answers every request with a stream of *events*."""
-    text = lines(events, numbered=numbered)
+    text = stream_body(events, numbered=numbered)
     return agent(lambda _: [head(content_type="text/event-stream"), text, CLOSE])
 
 
-EMPTY = {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": []}}}
+EMPTY_CHUNK = {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": []}}}
 FIRST_RUN = [snapshot(), chunk("1", append=False), chunk("2", append=True)]
 SECOND_RUN = [chunk("1", append=False), chunk("2", append=True), chunk("3", append=True)]
 ANNOUNCED_RESTART = [
@@ -132,7 +132,7 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
 
 
 @kinds
-@pytest.mark.parametrize("earlier_events", [[], [EMPTY]], ids=["none", "no parts"])
+@pytest.mark.parametrize("earlier_events", [[], [EMPTY_CHUNK]], ids=["none", "no parts"])
 def test_a_restart_before_the_first_value_raises_no_error(
     kind: str, earlier_events: list[Json]
 ) -> None:
@@ -199,7 +199,7 @@ def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
 
 @kinds
 def test_a_restart_event_has_the_id_of_the_event_before_it(kind: str) -> None:
-    """A stream that resumes after this event begins with the announcement of the restart."""
+    """A stream resumed after that id begins with the announcement of the restart."""
     script = script_streaming(*ANNOUNCED_RESTART, numbered=True)
     with raw(script) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
@@ -209,12 +209,12 @@ def test_a_restart_event_has_the_id_of_the_event_before_it(kind: str) -> None:
 
 @kinds
 def test_a_restart_during_a_lost_connection_is_reported_afterwards(kind: str) -> None:
-    """The stream resumes after the last event, and the agent sends those that the client missed."""
+    """The stream resumes with the events that the client missed."""
 
     def script(request: Request) -> Iterable[Step]:
         last = int(request.headers.get("last-event-id", 0))
-        text = lines(ANNOUNCED_RESTART, numbered=True).split(b"\n\n")
-        sent = text[last : last + 3] if last == 0 else text[last:]
+        all_events = stream_body(ANNOUNCED_RESTART, numbered=True).split(b"\n\n")
+        sent = all_events[last : last + 3] if last == 0 else all_events[last:]
         return [head(content_type="text/event-stream"), b"\n\n".join(sent) + b"\n\n", CUT]
 
     values: list[Any] = []
@@ -252,7 +252,8 @@ def test_a_call_returns_the_result_of_the_last_run(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if request.json["method"] == "SendMessage":
             return rpc(request, result=snapshot())
-        return [head(content_type="text/event-stream"), lines(sent_events, numbered=True), CLOSE]
+        body = stream_body(sent_events, numbered=True)
+        return [head(content_type="text/event-stream"), body, CLOSE]
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
         assert client.do("call", "skill", "hi") == "9"

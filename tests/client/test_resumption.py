@@ -64,7 +64,7 @@ class Proxy:
         target: Port of the agent.
         port: Port of the proxy; it has as many digits as the agent's.
         marks: Marks of the event after which the connection breaks, once.
-        held_requests: Marks of requests that wait for `released`.
+        held_requests: Marks of requests that wait for `released` once the connection was broken.
         cut: Set when the connection was broken.
         accepting: Set while new connections are accepted.
         waiting: Set when a request is held.
@@ -155,8 +155,8 @@ class Proxy:
         return end + 3 if begin >= 0 <= end else 0
 
 
-class SteppedAgent:
-    """An agent that takes steps on request, and a client that reads its stream through a proxy.
+class SteppedRun:
+    """Run of an agent that takes steps on request; a client reads its stream through a proxy.
 
     A second client, `control`, is connected to the agent directly.
     """
@@ -221,7 +221,7 @@ async def running_steps(
     *,
     marks: tuple[bytes, ...] = ARTIFACT,
     held_requests: tuple[bytes, ...] = (),
-) -> AsyncIterator[SteppedAgent]:
+) -> AsyncIterator[SteppedRun]:
     """Yield an agent with two clients: one through a proxy, and one connected directly."""
     name, path = ENDPOINTS[endpoint]
     url = urls(name)
@@ -232,12 +232,12 @@ async def running_steps(
         connected_client(proxy_url + path, kind) as client,
         A2AClient(url + path) as control,
     ):
-        run = SteppedAgent(proxy, client, control)
+        run = SteppedRun(proxy, client, control)
         run.stores_duplicates = endpoint == "sdk03"
         yield run
 
 
-async def assert_complete(run: SteppedAgent, count: int) -> None:
+async def assert_complete(run: SteppedRun, count: int) -> None:
     """Check that the events report all steps once, as the agent does."""
     fetched = await run.control.get_task(run.task.id)
     assert [part.text for part in run.task.artifacts[0].parts] == [str(n + 1) for n in range(count)]

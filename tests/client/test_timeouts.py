@@ -1,4 +1,4 @@
-"""Calls that never end time out: three times the timeout takes three times as long."""
+"""Operations end at their timeout if no whole answer has arrived."""
 
 from collections.abc import Iterator
 from time import monotonic

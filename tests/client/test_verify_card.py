@@ -74,7 +74,7 @@ def test_a_card_that_the_function_returns_is_used_instead(kind: str) -> None:
 
 
 @kinds
-def test_an_asynchronous_function_is_awaited(kind: str) -> None:
+def test_an_asynchronous_function_is_awaited_or_refused(kind: str) -> None:
     received_cards: list[Any] = []
 
     async def check(data: Any) -> None:
@@ -90,9 +90,9 @@ def test_an_asynchronous_function_is_awaited(kind: str) -> None:
             assert received_cards == ["raw"]
 
 
-def answering_with_cards(*cards: Iterable[Step]) -> Callable[[Request], Iterable[Step]]:
-    """Return a script that answers requests for the card with *cards* in turn."""
-    remaining = iter(cards)
+def answering_with_cards(*answers: Iterable[Step]) -> Callable[[Request], Iterable[Step]]:
+    """Return a script that answers requests for the card with *answers* in turn."""
+    remaining = iter(answers)
     return lambda request: next(remaining) if request.is_card else answer(request)
 
 
@@ -136,13 +136,13 @@ def test_a_card_that_has_not_changed_is_verified_again(kind: str) -> None:
 
 
 @kinds
-@pytest.mark.parametrize("script", [reply(b"", 404), reply(b"not JSON")])
+@pytest.mark.parametrize("card_reply", [reply(b"", 404), reply(b"not JSON")])
 def test_an_agent_without_a_card_is_not_called_if_cards_are_verified(
-    kind: str, script: list[Step]
+    kind: str, card_reply: list[Step]
 ) -> None:
     def answer(request: Request) -> Iterable[Step]:
         if request.method == "GET":
-            return script
+            return card_reply
         return reply({"jsonrpc": "2.0", "id": request.json["id"], "result": task()})
 
     with raw(answer) as server:
