@@ -48,9 +48,9 @@ def answer(request: Request) -> Iterable[Step]:
     """Answer any operation with a result that its method accepts."""
     is_rpc = request.method == "POST" and "method" in request.json
     method = request.json["method"] if is_rpc else request.bare_path
-    # The words below lack their first letters, whose case differs between bindings.
+    result: Any = task()
+    # The words in the conditions lack first letters, whose case differs between bindings.
     if "ard" in method:
-    # The words in the conditions lack their first letters, whose case differs between bindings.
         result = card("/")
     elif "onfig" in method:
         is_list = "list" in method.lower() or (request.method, method[-1]) == ("GET", "s")
