@@ -17,9 +17,9 @@ from .inloop import ActionModule, app_of, echo, registry_of
 
 SIZES = [100, 5_000, 70_000, 400_000, 1_000_000, 3_000_000, 9_500_000]  # bytes
 MAX_HOLD, MAX_HOLD_RATIO = 0.1, 4.0
-"""CPU time for which a body may hold up the event loop: in seconds, and relative to json.loads."""
+"""CPU time for which a body may hold up the event loop: seconds, or a multiple of json.loads."""
 MAX_MEASUREMENTS = 3
-"""The most measurements of a body: one within the limit is enough, as other programs add time."""
+"""Maximum measurements per body; one within the limit is enough, as other programs add time."""
 SPACES = ["", " ", "\n", "\t ", "  \r\n"]
 TRAILING_TEXTS = ["", " ", "\0", "]", "}", ",", '"', "\\", "//"]
 
@@ -56,6 +56,7 @@ SHAPES: dict[str, Callable[[int, str], str]] = {
     "zeros": lambda size, space: repeated(f"0{space}", size),
     "members": lambda size, space: members(f"{space}:{space}0", size),
     "duplicate members": lambda size, space: repeated(f'"k"{space}:0', size, "{", "}"),
+    # a name goes on after "k0: the quote that would end it there is removed
     "long names": lambda size, space: members(f'{"n" * 500}"{space}:0', size).replace('"n', "n"),
     "short texts": lambda size, space: repeated(f'"x"{space}', size),
     "texts": lambda size, space: repeated(f'"{"x" * 95}"{space}', size),
@@ -96,14 +97,14 @@ class Body(NamedTuple):
     """A description of a request, whose body may have 10 MB.
 
     Attributes:
-        shape: The name of the costly value in it.
+        shape: The name of the costly value in the body.
         size: The size of that value, in bytes.
-        space: White space in it.
+        space: White space in that value.
         template: The name of the message that the value is put into.
         method: The JSON-RPC method; or the path, for HTTP+JSON.
         skill: The id of the skill.
         end: Text after the JSON.
-        part: A part to repeat, instead of a shape.
+        part: A part to repeat instead of *shape*, in the template "parts"; empty for none.
     """
 
     shape: str
@@ -153,13 +154,13 @@ class LoadedAgent:
 
     Attributes:
         outcomes: The number of responses of each status.
-        longest: The longest CPU time of the event loop's thread between two of its turns.
+        longest: The longest CPU time of the event loop's thread between two ticks of 1 ms.
     """
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.longest = 0.0
-        self.defect = None
+        self.defect = None  # Hypothesis shows the body of a failed check
         modules = {
             "echo": ActionModule(echo),
             "costly": ActionModule(echo, input_schema=COSTLY, output_schema=COSTLY),
@@ -167,7 +168,7 @@ class LoadedAgent:
         self._executor = Executor(registry_of(modules))
         self._app: Any = app_of(self._executor, max_tasks=20)
         self._agent = self._app.state.agent
-        self._agent.setup.state.has_started = True  # without a lifespan
+        self._agent.setup.state.has_started = True  # no lifespan sets it
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> "LoadedAgent":
@@ -178,7 +179,7 @@ class LoadedAgent:
         self._executor.close()
 
     def check(self, body: Body) -> None:
-        """Send a body; check the response, and how long it has held up the event loop."""
+        """Send a body; check the response, and how long the body held up the event loop."""
         content = body.build()
         for number in range(MAX_MEASUREMENTS):
             started_at = time.thread_time()
@@ -189,7 +190,7 @@ class LoadedAgent:
             if hold <= allowed:
                 break
             assert number < MAX_MEASUREMENTS - 1, (
-                f"it held up the loop for {hold:.3f} of {allowed:.3f} s"
+                f"the body held up the loop for {hold:.3f} of {allowed:.3f} s"
             )
         self.longest = max(self.longest, hold)
 
@@ -232,10 +233,10 @@ class LoadedAgent:
         self.outcomes[str(start["status"])] += 1
         assert start["status"] in (200, 400, 404, 405, 413, 415), start
         assert not body_messages[-1].get("more_body", False)
-        if len(content) < 100_000:  # a response that repeats the request is long
+        if len(content) < 100_000:  # longer responses repeat the request
             check_no_leaks(content.decode())
 
     def check_leftovers(self) -> None:
         """Check that no run is left over, and print the longest CPU time."""
         assert not self._agent.engine.runs
-        print(f"longest CPU time of the event loop between two turns: {self.longest:.3f} s")
+        print(f"longest CPU time of the event loop between two ticks: {self.longest:.3f} s")

@@ -196,8 +196,8 @@ def mostly(draw: st.DrawFn, usual: Values, unusual: Values) -> Any:
     return draw(usual if draw(often) else unusual)
 
 
-letters = st.text("a1é€😀\t\n\0\"'\\/{}[],:<&%.*-\x7f\u0301\u202e\u2029", max_size=5)
-strings = mostly(st.sampled_from(PLAIN), st.sampled_from(ODD_STRINGS) | letters)
+short_texts = st.text("a1é€😀\t\n\0\"'\\/{}[],:<&%.*-\x7f\u0301\u202e\u2029", max_size=5)
+strings = mostly(st.sampled_from(PLAIN), st.sampled_from(ODD_STRINGS) | short_texts)
 numbers = st.sampled_from(NUMBERS) | st.integers(-3, 300)
 anything: Values = st.recursive(
     st.none() | st.booleans() | numbers | strings,
@@ -384,7 +384,7 @@ def without(name: str) -> Change:
 
 
 WRAPS: list[Change] = [lambda v: [v], lambda v: {"value": v}, lambda v: [v, v], str]
-BATCHES: list[Change] = [*WRAPS, lambda request: [], lambda request: request.get("params")]
+WRONG_SHAPES: list[Change] = [*WRAPS, lambda request: [], lambda request: request.get("params")]
 SCHEMA_NAMES = {
     name for method in METHODS for name in names_in([request_schema(method), DEFINITIONS])
 }
@@ -411,13 +411,13 @@ BAD_METHODS: list[Any] = [
     5,
     [],
 ]
-envelopes: st.SearchStrategy[Change] = st.one_of(
+envelope_changes: st.SearchStrategy[Change] = st.one_of(
     st.sampled_from(VERSIONS).map(setting("jsonrpc")),
     st.sampled_from(IDS).map(setting("id")),
     st.sampled_from([*BAD_METHODS, *METHODS]).map(setting("method")),
     odd.map(setting("params")),
     st.sampled_from(["jsonrpc", "id", "method", "params"]).map(without),
-    st.sampled_from(BATCHES),
+    st.sampled_from(WRONG_SHAPES),
 )
 
 
@@ -477,7 +477,7 @@ REFUSED = {name for name in METHODS if "push" in name.lower() or "Card" in name}
 """Methods that the fuzzed agent always refuses: it has neither webhooks nor authentication."""
 SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.__name__.startswith("Send")}
 methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - REFUSED) * 2, *sorted(SENDS) * 5])
-CORRUPTIONS = [*["as it is"] * 3, *["corrupted"] * 5, "in an envelope", "with a token", "broken"]
+CORRUPTIONS = [*["as it is"] * 3, *["corrupted"] * 5, "in the envelope", "with a token", "broken"]
 
 
 @dataclass(frozen=True)
@@ -510,8 +510,8 @@ def cases(draw: st.DrawFn) -> Case:
         request["params"] = likely_valid(draw, request["params"], modern="/" not in method)
     if corruption == "corrupted":
         request = corrupted(draw, request)
-    elif corruption == "in an envelope":
-        request = draw(envelopes)(request)
+    elif corruption == "in the envelope":
+        request = draw(envelope_changes)(request)
     text = json.dumps(request, ensure_ascii=draw(often))
     text = with_token(draw, text) if corruption == "with a token" else text
     body = text.encode(errors="surrogatepass")

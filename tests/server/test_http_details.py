@@ -21,7 +21,7 @@ MODULES = {"work": always({"done": True}), "chunks": StreamModule(count_to_three
 
 
 def check_error(response: httpx.Response, status: int, name: str, reason: str) -> None:
-    """Check that a response has the error form of HTTP+JSON (A2A 1.0 §11.6)."""
+    """Check that a response is an error of HTTP+JSON (A2A 1.0 §11.6)."""
     assert response.status_code == status
     assert response.headers["content-type"] == "application/a2a+json"
     error = response.json()["error"]
@@ -48,7 +48,7 @@ def check_error(response: httpx.Response, status: int, name: str, reason: str) -
         ("POST", "/extendedAgentCard", "GET"),
     ],
 )
-async def test_another_verb_gets_405_with_the_allowed_ones(
+async def test_a_wrong_verb_gets_405_with_the_allowed_verbs(
     verb: str, path: str, allowed: str
 ) -> None:
     async with serving(MODULES) as peer:
@@ -57,20 +57,20 @@ async def test_another_verb_gets_405_with_the_allowed_ones(
         assert response.headers["allow"] == allowed
 
 
-async def test_an_unknown_path_gets_404_in_the_form_of_the_binding() -> None:
+async def test_an_unknown_path_gets_404() -> None:
     async with serving(MODULES) as peer:
         response = await peer.client.get("/tasks/t1/nothing")
         check_error(response, 404, "NOT_FOUND", "METHOD_NOT_FOUND")
 
 
-async def test_a_body_that_is_too_large_gets_413_in_the_form_of_the_binding() -> None:
+async def test_a_body_that_is_too_large_gets_413() -> None:
     async with serving(MODULES, max_body=1000) as peer:
         response = await peer.client.post("/message:send", content=b" " * 2000)
         check_error(response, 413, "INVALID_ARGUMENT", "BODY_SIZE")
         assert "1000 bytes" in response.json()["error"]["message"]
 
 
-async def test_a_body_that_is_not_json_gets_415_in_the_form_of_the_binding() -> None:
+async def test_a_body_that_is_not_json_gets_415() -> None:
     async with serving(MODULES) as peer:
         headers = {"Content-Type": "text/csv"}
         response = await peer.client.post("/message:send", content=b"a,b", headers=headers)
@@ -92,7 +92,7 @@ async def set_config(peer: Peer, config_id: str, tenant: str = "") -> str:
 
 @pytest.mark.parametrize("config_id", ["a/b", "/", "//a/", "a%2Fb", "a%252fb", "a:b/c?d#e", ".."])
 @pytest.mark.parametrize("tenant", ["", "acme"])
-async def test_a_push_config_whose_id_has_a_slash_is_found(config_id: str, tenant: str) -> None:
+async def test_a_push_config_is_found_by_any_id(config_id: str, tenant: str) -> None:
     async with serving(MODULES, push_notifications=DEV_PUSH, tenants={"acme": "work"}) as peer:
         task_id = await set_config(peer, config_id, tenant)
         prefix = tenant and f"/{tenant}"

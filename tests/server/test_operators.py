@@ -1,4 +1,4 @@
-"""Operators and approvers have access to tasks of others, which strangers cannot detect."""
+"""Operators and approvers have access to other callers' tasks; strangers cannot detect them."""
 
 import asyncio
 import logging
@@ -124,30 +124,29 @@ async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content
         assert shown["id"] == task["id"]
         assert state_of(shown) == "completed"
         assert shown["status"]["timestamp"] == task["status"]["timestamp"]
-        owner = {"principal": "apikey|ada"}
-        assert metadata_of(shown) == {"skillId": "work", "apcore": owner}
+        assert metadata_of(shown) == {"skillId": "work", "apcore": {"principal": "apikey|ada"}}
         assert SECRET not in str(shown)
         assert not shown.get("history")
         assert not shown.get("artifacts")
-    name = "apikey|op"
+    operator = "apikey|op"
     assert audited_operations(caplog) == [
-        ("GetTask", name, "apikey|ada"),
-        ("ListTasks", name, None),
+        ("GetTask", operator, "apikey|ada"),
+        ("ListTasks", operator, None),
     ]
 
 
-async def test_an_operator_reads_content_if_the_option_says_so() -> None:
+async def test_an_operator_reads_content_if_operators_read_is_content() -> None:
     options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
     async with serving(RecordingModules().modules(), **options) as peer:
         task = (await send_as(peer, "work", ADA)).task
         read_back = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
-    owner = {**task["metadata"]["apcore"], "principal": "apikey|ada"}
-    metadata = {**task["metadata"], "apcore": owner}
+    apcore = {**task["metadata"]["apcore"], "principal": "apikey|ada"}
+    metadata = {**task["metadata"], "apcore": apcore}
     assert read_back == {**task, "metadata": metadata}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_others_cannot_detect_that_a_task_exists(dialect: str) -> None:
+async def test_callers_without_access_cannot_detect_that_a_task_exists(dialect: str) -> None:
     options: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
     async with serving(RecordingModules().modules(), dialect, **options) as peer:
         task = (await send_as(peer, "work", ADA)).task
@@ -248,7 +247,7 @@ async def test_an_answer_of_an_operator_resumes_the_run_as_its_requester(dialect
     assert owners_task["metadata"]["apcore"]["decisions"][0]["act"] == "answered"
 
 
-async def test_a_refused_answer_does_not_reveal_the_question_to_an_operator() -> None:
+async def test_a_refused_answer_does_not_reveal_the_choices_to_an_operator() -> None:
     async def choose(inputs: Any, context: Any) -> Any:
         context.services.ask("Which?", field="name", choices=[SECRET, "another"])
 
@@ -283,7 +282,7 @@ async def test_an_operator_has_the_same_access_over_grpc() -> None:
             assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-async def test_the_rules_are_checked_again_for_the_requester() -> None:
+async def test_acl_rules_are_checked_again_for_the_requester() -> None:
     """An operator that may not call the skill may answer; the requester's rights decide."""
     recorder = RecordingModules()
     allowed = ["payer"]
@@ -329,9 +328,9 @@ async def test_an_approver_sees_and_decides_a_request_that_its_requester_cannot_
         for task, headers in ((paused, ADA), (paused, OP), (task_of_both, BOTH)):
             assert (await answer(peer, task, headers, text="yes")).code == -32004
         assert recorder.callers == []
-        request = (await peer.ask("get", {"id": paused["id"]}, by(BOSS))).task
-        assert request["status"]["message"] == paused["status"]["message"]
-        assert not request.get("history")
+        approvers_task = (await peer.ask("get", {"id": paused["id"]}, by(BOSS))).task
+        assert approvers_task["status"]["message"] == paused["status"]["message"]
+        assert not approvers_task.get("history")
         assert SECRET not in str((await peer.ask("get", {"id": paused["id"]}, by(OP))).task)
         assert (await peer.ask("cancel", {"id": paused["id"]}, by(BOSS))).code == -32004
         ended = (await answer(peer, paused, BOSS, data={"approved": True})).task

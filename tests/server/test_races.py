@@ -110,11 +110,11 @@ def get_request(task_id: str) -> Request:
     return request_of(GetTaskRequest(id=task_id))
 
 
-async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
-    """Return every event of a task that has ended or paused."""
+async def events(handler: Handler, task_id: str) -> list[Any]:
+    """Wait for the end of a task and return its events."""
     message = SubscribeToTaskRequest(id=task_id)
     with Connection() as connection:
-        request = Request(message, Caller(connection=connection), last_event_id=last)
+        request = Request(message, Caller(connection=connection), last_event_id=0)
         return [event async for batch in await handler.subscribe(request) for event in batch]
 
 
@@ -314,7 +314,7 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
 
 @pytest.mark.parametrize("answers", [2, 8])
 @pytest.mark.parametrize("store", STORES)
-async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refused(
+async def test_of_several_concurrent_answers_to_pending_input_all_but_one_are_refused(
     store: Any, answers: int
 ) -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
@@ -381,7 +381,7 @@ async def test_a_stale_record_does_not_revive_a_task() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
+async def test_a_concurrent_yes_no_and_cancel_have_one_outcome(store: Any) -> None:
     calls: Counter[str] = Counter()
 
     async def count(inputs: Inputs, context: Any) -> Inputs:
@@ -445,8 +445,8 @@ async def test_readers_that_subscribe_at_any_time_get_every_event_once(store: An
     async with serving({"work": StreamModule(Yielding().stream)}, task_store=store()) as peer:
         handler = peer.agent.handler
 
-        async def read(task_id: str, wait: int) -> None:
-            for _ in range(wait):
+        async def read(task_id: str, steps: int) -> None:
+            for _ in range(steps):
                 await asyncio.sleep(0)
             log = await events(handler, task_id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
@@ -454,7 +454,7 @@ async def test_readers_that_subscribe_at_any_time_get_every_event_once(store: An
 
         for _ in range(12):
             ticket = await handler.admit(send_request(), streaming=True)
-            await asyncio.gather(*(read(ticket.task_id, wait) for wait in range(12)))
+            await asyncio.gather(*(read(ticket.task_id, steps) for steps in range(12)))
 
 
 async def test_subscribers_over_http_miss_no_event_when_the_store_is_slow() -> None:
@@ -513,7 +513,7 @@ async def test_cancels_of_unknown_and_ended_tasks_have_different_errors(store: A
             await handler.cancel(cancel_request("unknown"))
 
 
-async def test_two_apps_do_not_see_each_others_runs() -> None:
+async def test_two_apps_do_not_see_each_others_tasks() -> None:
     gate = Gate()
     async with (
         serving({"work": ActionModule(gate)}) as first,

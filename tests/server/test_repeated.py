@@ -88,7 +88,7 @@ async def test_sends_repeated_during_the_run_wait_for_it() -> None:
         assert len(gate.calls) == 1
 
 
-async def test_a_repeated_stream_has_all_of_its_events() -> None:
+async def test_a_repeated_stream_has_the_same_events() -> None:
     async def count_to_three(inputs: Inputs, context: Any) -> Any:
         for number in range(3):
             yield {"n": number}

@@ -61,7 +61,7 @@ class Sdk:
                     yield event.get("result", event)
 
 
-def message(skill: str = "work", text: str = "hello", **members: Any) -> Json:
+def send_params(skill: str = "work", text: str = "hello", **members: Any) -> Json:
     parts = [{"text": text}]
     return {
         "message": {"messageId": "m1", "role": "ROLE_USER", "parts": parts, **members},
@@ -105,12 +105,12 @@ def test_the_handler_implements_the_sdks_interface() -> None:
 
 
 async def test_a_message_is_sent(sdk: Sdk) -> None:
-    task = (await sdk.call("SendMessage", message()))["result"]["task"]
+    task = (await sdk.call("SendMessage", send_params()))["result"]["task"]
     assert state_of(task) == "completed"
     assert contents(task) == [{"text": "hello"}]
     read_back = (await sdk.call("GetTask", {"id": task["id"]}))["result"]
     assert read_back == task
-    response = await sdk.client.post("/message:send", json=message(), headers=MODERN)
+    response = await sdk.client.post("/message:send", json=send_params(), headers=MODERN)
     assert contents(response.json()["task"]) == [{"text": "hello"}]
     read_back = await sdk.client.get(f"/tasks/{task['id']}", headers=MODERN)
     assert read_back.json()["id"] == task["id"]
@@ -118,7 +118,7 @@ async def test_a_message_is_sent(sdk: Sdk) -> None:
 
 @pytest.mark.parametrize("path", ["/rpc", "/message:stream"])
 async def test_a_message_is_streamed(sdk: Sdk, path: str) -> None:
-    body = message("stream")
+    body = send_params("stream")
     if path == "/rpc":
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": body}
     events = [event async for event in sdk.events(path, body)]
@@ -135,7 +135,7 @@ async def test_a_message_is_streamed(sdk: Sdk, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/rpc", "/tasks/{}:subscribe"])
 async def test_a_task_is_subscribed_to(sdk: Sdk, path: str) -> None:
-    wait = message("wait") | {"configuration": {"returnImmediately": True}}
+    wait = send_params("wait") | {"configuration": {"returnImmediately": True}}
     task_id = (await sdk.call("SendMessage", wait))["result"]["task"]["id"]
     body: Json = {"id": task_id}
     if path == "/rpc":
@@ -149,7 +149,7 @@ async def test_a_task_is_subscribed_to(sdk: Sdk, path: str) -> None:
 
 
 async def test_tasks_are_listed(sdk: Sdk) -> None:
-    tasks = [(await sdk.call("SendMessage", message()))["result"]["task"] for _ in range(3)]
+    tasks = [(await sdk.call("SendMessage", send_params()))["result"]["task"] for _ in range(3)]
     page = (await sdk.call("ListTasks", {"pageSize": 2, "includeArtifacts": True}))["result"]
     assert [task["id"] for task in page["tasks"]] == [tasks[2]["id"], tasks[1]["id"]]
     assert page["totalSize"] == 3
@@ -159,7 +159,7 @@ async def test_tasks_are_listed(sdk: Sdk) -> None:
 
 
 async def test_a_task_is_canceled(sdk: Sdk) -> None:
-    wait = message("wait") | {"configuration": {"returnImmediately": True}}
+    wait = send_params("wait") | {"configuration": {"returnImmediately": True}}
     task_id = (await sdk.call("SendMessage", wait))["result"]["task"]["id"]
     await sdk.gate.reached.wait()
     task = (await sdk.call("CancelTask", {"id": task_id}))["result"]
@@ -171,15 +171,15 @@ async def test_a_task_is_canceled(sdk: Sdk) -> None:
 
 
 async def test_a_task_is_approved(sdk: Sdk) -> None:
-    task = (await sdk.call("SendMessage", message("pay")))["result"]["task"]
+    task = (await sdk.call("SendMessage", send_params("pay")))["result"]["task"]
     assert state_of(task) == "input-required"
-    answer = message("pay", "yes", taskId=task["id"])
+    answer = send_params("pay", "yes", taskId=task["id"])
     task = (await sdk.call("SendMessage", answer))["result"]["task"]
     assert contents(task) == [{"text": "hello"}]
 
 
-async def test_both_applications_have_the_same_tasks(sdk: Sdk) -> None:
-    task = (await sdk.call("SendMessage", message()))["result"]["task"]
+async def test_the_agents_own_app_has_the_same_tasks(sdk: Sdk) -> None:
+    task = (await sdk.call("SendMessage", send_params()))["result"]["task"]
     async with (
         listening(sdk.app) as url,
         httpx.AsyncClient(base_url=url, trust_env=False) as client,
@@ -193,7 +193,7 @@ async def test_both_applications_have_the_same_tasks(sdk: Sdk) -> None:
     [
         ("GetTask", {"id": "unknown"}, -32001),
         ("CancelTask", {"id": "unknown"}, -32001),
-        ("SendMessage", message("unknown"), -32601),
+        ("SendMessage", send_params("unknown"), -32601),
         ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "http://127.0.0.1"}, -32003),
         ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, -32003),
         ("ListTaskPushNotificationConfigs", {"taskId": "t"}, -32003),
@@ -210,7 +210,7 @@ async def test_errors_have_the_codes_of_the_protocol(
 async def test_push_configs_are_created_read_listed_and_deleted() -> None:
     hook = {"id": "c1", "url": "http://127.0.0.1:9/hook", "token": "t-1"}
     async with behind_the_sdk(push_notifications=PushSettings(dev=True)) as sdk:
-        task_id = (await sdk.call("SendMessage", message()))["result"]["task"]["id"]
+        task_id = (await sdk.call("SendMessage", send_params()))["result"]["task"]["id"]
         config = {"taskId": task_id, **hook}
         config_ids = {"taskId": task_id, "id": "c1"}
         created = await sdk.call("CreateTaskPushNotificationConfig", config)
@@ -229,5 +229,5 @@ async def test_a_module_continues_the_callers_trace(sdk: Sdk) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     sdk.gate.opened.set()
     headers = {**MODERN, "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-    await sdk.client.post("/message:send", json=message("wait"), headers=headers)
+    await sdk.client.post("/message:send", json=send_params("wait"), headers=headers)
     assert sdk.gate.contexts[0].trace_id == trace

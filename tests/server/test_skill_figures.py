@@ -23,7 +23,7 @@ from apcore_a2a_server.app.skill_figures import (
 )
 from apcore_a2a_server.store import TaskRecord
 
-NOON = 1_800_000_000.0  # at the beginning of a minute
+START = 1_800_000_000.0  # at the beginning of a minute
 SKILL = "tea.make"
 
 
@@ -31,7 +31,7 @@ class Worker:
     """A worker that records runs, with a clock that the test sets."""
 
     def __init__(self, figures: SkillFigures, number: int = 0) -> None:
-        self.now = NOON
+        self.now = START
         self.recorder: SkillRecorder = figures.recorder(number, lambda: self.now)
         self._number = number
         self._tasks = 0
@@ -66,7 +66,7 @@ def hour_of(figures: SkillFigures, now: float, skill: str = SKILL) -> SkillHour:
     return {hour.skill: hour for hour in figures.hours(now)}[skill]
 
 
-def runs_in(hour: SkillHour) -> int:
+def ended_in(hour: SkillHour) -> int:
     return sum(map(sum, hour.ended.values()))
 
 
@@ -83,12 +83,12 @@ def test_each_minute_counts_until_an_hour_has_passed() -> None:
     assert [hour.ended[state][-1] for state in (COMPLETED, FAILED, CANCELED)] == [0, 1, 1]
     assert hour.ended[COMPLETED][-2] == 1
 
-    hour = hour_of(figures, NOON + 60 * MINUTES - 1)
-    assert (hour.started[:2], runs_in(hour)) == ([1, 2], 3)
-    hour = hour_of(figures, NOON + 60 * MINUTES)
-    assert (hour.started[:2], runs_in(hour)) == ([2, 0], 2)
-    hour = hour_of(figures, NOON + 120 * MINUTES)
-    assert (hour.started, runs_in(hour), hour.errors) == ([0] * MINUTES, 0, {})
+    hour = hour_of(figures, START + 60 * MINUTES - 1)
+    assert (hour.started[:2], ended_in(hour)) == ([1, 2], 3)
+    hour = hour_of(figures, START + 60 * MINUTES)
+    assert (hour.started[:2], ended_in(hour)) == ([2, 0], 2)
+    hour = hour_of(figures, START + 120 * MINUTES)
+    assert (hour.started, ended_in(hour), hour.errors) == ([0] * MINUTES, 0, {})
     assert (hour.slowest, hour.failures, hour.percentile(0.5)) == ([], [], None)
 
 
@@ -100,18 +100,18 @@ def test_a_minute_starts_empty_an_hour_later() -> None:
     worker.now += 60 * MINUTES
     worker.run(seconds=0.002)
     hour = hour_of(figures, worker.now)
-    assert (sum(hour.started), runs_in(hour), sum(hour.durations)) == (1, 1, 1)
+    assert (sum(hour.started), ended_in(hour), sum(hour.durations)) == (1, 1, 1)
     assert hour.errors == {}
 
 
-def test_a_clock_that_is_set_back_loses_no_later_figures() -> None:
+def test_setting_the_clock_back_loses_no_figures() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     worker.now += 120
     worker.run()
     worker.now -= 60
     worker.run()
-    assert runs_in(hour_of(figures, NOON + 120)) == 2
+    assert ended_in(hour_of(figures, START + 120)) == 2
 
 
 def test_percentiles_are_exact_within_an_eighth() -> None:
@@ -193,9 +193,9 @@ def test_skills_beyond_the_maximum_are_counted_together() -> None:
         worker.run(skill=f"skill.{number}")
     worker.run(skill="")
     worker.run(skill="x" * 300)
-    hours = {hour.skill: runs_in(hour) for hour in figures.hours(worker.now)}
-    assert len(hours) == MAX_SKILLS + 1
-    assert hours[OTHER] == 4
+    ended = {hour.skill: ended_in(hour) for hour in figures.hours(worker.now)}
+    assert len(ended) == MAX_SKILLS + 1
+    assert ended[OTHER] == 4
     assert figures.totals()[OTHER].states[COMPLETED] == 4
 
 
@@ -214,12 +214,12 @@ def test_the_figures_of_all_workers_are_added_up() -> None:
     first.run(skill="only.one")
     first.recorder.publish({SKILL: 3})
     second.recorder.publish({SKILL: 4, "not.seen": 2})
-    hour = hour_of(figures, NOON)
-    assert (hour.running, sum(hour.started), runs_in(hour)) == (7, 6, 6)
+    hour = hour_of(figures, START)
+    assert (hour.running, sum(hour.started), ended_in(hour)) == (7, 6, 6)
     assert hour.errors == {"A": 3, "B": 3}
     assert [run.seconds for run in hour.slowest] == [6, 5, 4, 3, 2]
     assert len(hour.failures) == MAX_NOTABLE
-    assert hour_of(figures, NOON, OTHER).running == 2
+    assert hour_of(figures, START, OTHER).running == 2
     totals = figures.totals()[SKILL]
     assert (totals.states[FAILED], sum(totals.runs), totals.run_seconds) == (6, 6, 21)
     assert [*figures.totals()] == [OTHER, "only.one", SKILL]
@@ -234,8 +234,8 @@ def test_a_worker_continues_from_the_figures_of_its_predecessor() -> None:
     second = Worker(figures, 1)
     second.run(1, FAILED, code="BError")
     second.run(1, FAILED, code="AError")
-    hour = hour_of(figures, NOON)
-    assert (hour.running, runs_in(hour)) == (0, 3)
+    hour = hour_of(figures, START)
+    assert (hour.running, ended_in(hour)) == (0, 3)
     assert hour.errors == {"A": 2, "B": 1}
     assert hour.slowest[0].task_id == slow_task_id
     assert [code for _, code in hour.failures] == ["A", "B", "A"]
@@ -252,7 +252,7 @@ def test_another_process_sees_what_a_worker_records() -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-    hour = hour_of(figures, NOON)
+    hour = hour_of(figures, START)
     assert (hour.ended[FAILED][-1], hour.errors) == (1, {"MODULE_TIMEOUT": 1})
     assert [(run.task_id, run.seconds) for run in hour.slowest] == [("1-1", 2)]
 
@@ -261,10 +261,10 @@ def test_a_task_that_is_started_again_or_pauses_has_not_ended() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     states = (WORKING, WORKING, INPUT_REQUIRED, WORKING, COMPLETED)
-    records = [record("t", SKILL, state, NOON) for state in states]
+    records = [record("t", SKILL, state, START) for state in states]
     for before, after in pairwise([None, *records]):
         if after is not None:
             worker.recorder.on_state(before, after)
     counts = {NAMES[state]: n for state, n in figures.totals()[SKILL].states.items() if n}
     assert counts == {"working": 3, "input-required": 1, "completed": 1}
-    assert runs_in(hour_of(figures, NOON)) == 1
+    assert ended_in(hour_of(figures, START)) == 1

@@ -106,7 +106,7 @@ async def test_only_the_last_event_of_a_subscription_is_final_in_0_3() -> None:
 
 
 @every_dialect
-async def test_a_subscription_ends_when_the_question_expires_or_the_task_is_canceled(
+async def test_a_subscription_ends_when_the_input_times_out_or_the_task_is_canceled(
     dialect: str,
 ) -> None:
     async with serving({"work": needing_approval(echo)}, dialect, input_timeout=0.5) as peer:

@@ -89,7 +89,7 @@ async def test_an_error_after_the_cancellation_is_raised(limit: Limit) -> None:
             await fail_late()
 
 
-async def test_another_cancellation_goes_on(limit: Limit) -> None:
+async def test_a_cancellation_not_by_the_limit_is_raised(limit: Limit) -> None:
     async def work() -> None:
         async with limit(0.01):
             try:
@@ -105,7 +105,7 @@ async def test_another_cancellation_goes_on(limit: Limit) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1])
-async def test_time_that_is_over_at_the_start_cancels_the_first_wait(
+async def test_a_limit_without_time_left_cancels_the_first_wait(
     limit: Limit, seconds: float
 ) -> None:
     with pytest.raises(TimeoutError):

@@ -117,8 +117,8 @@ def request_of(url: str, dialect: str, operation: str, params: Json) -> httpx.Re
         body = {"jsonrpc": "2.0", "id": 1, "method": agent.method(operation), "params": params}
         return httpx.Request("POST", url, json=body, headers=agent.headers)
     verb, path = ROUTES[operation]
-    rest = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
-    return httpx.Request(verb, url + path.format(**params), json=rest if verb == "POST" else None)
+    data = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
+    return httpx.Request(verb, url + path.format(**params), json=data if verb == "POST" else None)
 
 
 def as_bytes(http: h11.Connection, request: httpx.Request) -> bytes:
@@ -136,7 +136,7 @@ class RawConnection:
         self._url = httpx.URL(url)
         self._socket: socket.socket | None = None
         self._http = h11.Connection(h11.CLIENT)
-        self.answers = 0
+        self.response_count = 0
 
     async def ask(self, request: httpx.Request) -> httpx.Response | None:
         """Return the whole response; None if the connection is refused or closed before it."""
@@ -149,7 +149,7 @@ class RawConnection:
             self.close()
         else:
             self._http.start_next_cycle()
-        self.answers += response is not None
+        self.response_count += response is not None
         return response
 
     def close(self) -> None:
@@ -231,12 +231,12 @@ class Load:
     counts: Counter[str] = field(default_factory=Counter)
     acknowledged: list[str] = field(default_factory=list)
     signalled: bool = False
-    released: bool = False
+    clients_ended: bool = False
 
     @property
     def may_disconnect(self) -> bool:
         """Whether the server may close a connection on which it has already responded."""
-        return self.signalled and (self.released or self.kind != "held")
+        return self.signalled and (self.clients_ended or self.kind != "held")
 
     def count_end(self, operation: str, end: list[str]) -> None:
         """Count the end of an operation's task, and check that it is allowed."""
@@ -316,7 +316,7 @@ class Client:
         response = await self._connection.ask(self._request(operation, params))
         if response is None:
             assert self._load.signalled
-            assert self._load.may_disconnect or not self._connection.answers
+            assert self._load.may_disconnect or not self._connection.response_count
             self._load.counts["closed"] += 1
             return None
         if self._is_refused(response):
@@ -359,21 +359,21 @@ async def run_clients(load: Load, agent: Process) -> None:
             holder, *clients = [
                 stack.enter_context(closing(Client(load, dialect))) for dialect in dialects
             ]
-            held_task = await holder.start_nap(600) if load.kind == "held" else None
+            held = await holder.start_nap(600) if load.kind == "held" else None
             async with asyncio.TaskGroup() as group:
                 for client in clients:
                     group.create_task(client.work())
                 await asyncio.sleep(load.random.uniform(0.05, 0.6))
                 load.signalled = True
                 agent.signal(signal.SIGTERM)
-            load.released = True
-            if held_task is not None:
-                canceled = await holder.ask("cancel", {"id": held_task.task["id"]})
+            load.clients_ended = True
+            if held is not None:
+                canceled = await holder.ask("cancel", {"id": held.task["id"]})
                 assert canceled is not None
                 load.counts[canceled.state] += 1
 
 
-def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
+def run_round(number: int, folder: Path, home: Path) -> Counter[str]:
     """Run one round and return the counts of what its clients have seen."""
     kind = [*KINDS][number % len(KINDS)]
     options = json.dumps({"host": "127.0.0.1", "port": 0, "shutdown_timeout": KINDS[kind]})
@@ -419,7 +419,7 @@ def test_the_shutdown_of_a_busy_server_loses_no_acknowledged_task(
     of every acknowledged task.
     """
     with ThreadPoolExecutor(2) as pool:
-        rounds = pool.map(lambda number: end_under_load(number, folder, tmp_path), range(ROUNDS))
+        rounds = pool.map(lambda number: run_round(number, folder, tmp_path), range(ROUNDS))
         counts = sum(rounds, Counter[str]())
     assert {*counts} >= {"send completed", "start completed", "stream completed", "stream failed"}
     assert {*counts} >= {"refused", "closed", "canceled"}
