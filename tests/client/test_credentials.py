@@ -148,7 +148,7 @@ def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
 
 
 @kinds
-def test_a_card_that_leads_elsewhere_can_be_fetched(kind: str) -> None:
+def test_a_card_that_names_another_origin_can_be_fetched(kind: str) -> None:
     with (
         raw(agent_naming("https://elsewhere.example")) as server,
         Client(kind, server.url, auth=SECRET) as client,

@@ -767,7 +767,7 @@ def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> Non
     ],
     ids=lambda location: repr(location)[:40],
 )
-def test_a_redirect_to_an_invalid_url_raises_one_of_our_errors(kind: str, location: str) -> None:
+def test_a_redirect_to_an_unusable_url_raises_one_of_our_errors(kind: str, location: str) -> None:
     if len(location) > 50_000:
         location = location[:50_000]
     script = fixed(*redirect(location, 307))

@@ -329,7 +329,6 @@ OUTPUTS: list[Any] = [
     "some text",
     "",
 ]
-"""Outputs of modules."""
 
 
 def module_returning(output: Any) -> object:
@@ -936,7 +935,7 @@ async def test_a_message_can_set_a_push_config(dialect: str, kind: str) -> None:
 
 @each_dialect
 @each_kind
-async def test_a_failed_push_config_has_a_reason(dialect: str, kind: str) -> None:
+async def test_a_push_config_has_the_reason_of_a_failed_delivery(dialect: str, kind: str) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1")
         async with agent({"give": ActionModule(echo)}, dialect, kind, options=WITH_PUSH) as client:
@@ -990,12 +989,12 @@ async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> Non
         "fail": samples.RaisingModule(),
     }
     async with agent(modules, dialect, kind) as client:
-        invalid_calls: list[tuple[str, Inputs]] = [
+        failing_calls: list[tuple[str, Inputs]] = [
             ("nothing", {}),
             ("order", {}),
             ("fail", {"what": "value"}),
         ]
-        for skill, inputs in invalid_calls * 2:
+        for skill, inputs in failing_calls * 2:
             with pytest.raises(A2AError):
                 await client.call(skill, inputs)
             with pytest.raises(A2AError):

@@ -122,7 +122,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("parts", "value"), VALUES)
-def test_the_value_of_several_parts_combines_them(parts: list[Part], value: Any) -> None:
+def test_parts_are_combined_into_one_value(parts: list[Part], value: Any) -> None:
     artifact, message = Artifact("a", tuple(parts)), Message(tuple(parts))
     assert artifact.value == message.value == value
     assert Task("t", DONE, artifacts=(artifact,)).value == value

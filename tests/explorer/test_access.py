@@ -220,7 +220,7 @@ def test_the_page_says_that_it_requires_javascript(open_visit: OpenVisit, agent:
 
 
 def check_page_works(visit: Visit, path: str) -> None:
-    """Use the page at a path: fill in an example, stream it, and list the tasks."""
+    """Use the page at a path: fill in an example, run the skill, and list the tasks."""
     page = visit.page
     page.goto(f"{visit.agent}{path}#/skills/text.stats")
     page.get_by_text("Fill in an example:").locator("..").get_by_role("button").first.click()

@@ -1,7 +1,8 @@
 """Agent of a2a-sdk 1.x: JSON-RPC 1.0, REST 1.0, and both for clients of 0.3.
 
 `python sdk1.py PORT` serves it on loopback. The card at the base URL lists three interfaces, which
-share their tasks; `/jsonrpc`, `/rest`, `/v03` and `/rest03` are base URLs whose cards list one.
+share their tasks; `/jsonrpc`, `/rest`, `/v03` and `/rest03` are base URLs whose cards list one
+interface each.
 
 The first word of a message selects the action: echo, count, slow, ask, fail, message; data is
 sent back. Any other word makes the agent raise an error.
