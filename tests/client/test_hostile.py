@@ -1128,13 +1128,10 @@ def test_a_client_can_be_used_after_failed_calls(kind: str, operation: str) -> N
         return script(request) if operation == "get_card" else agent(script)(request)
 
     with raw(answer) as server, Client(kind, server.url) as client:
-        failures = 0
         for _ in faults:
             with pytest.raises(A2AError):
                 client.do(operation, *OPERATIONS.get(operation, ()))
-            failures += 1
         assert client.do(operation, *OPERATIONS.get(operation, ()))
-    assert failures == len(faults)
 
 
 def test_a_client_that_stops_reading_a_stream_does_not_reopen_it(kind: str) -> None:

@@ -499,6 +499,7 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
         await send_task
         page = await store.query(Query(""))
         assert WORKING not in {record.task.status.state for record in page.records}
+        assert page.records
         await wait_until(lambda: asyncio.all_tasks() == before)
 
 
