@@ -1,10 +1,12 @@
 """Keys of an issuer: fetched once for all callers, cached, and expired."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from apcore_a2a_auth import CardVerifier, ConfigurationError, JWTAuthenticator
 from apcore_a2a_auth.jwks import COOLDOWN, LIFETIME, MAX_STALE, REFRESH, RETRY
+from apcore_a2a_auth.key_sets import KeySets
 
 from tests.serving import PATIENCE
 
@@ -392,3 +394,20 @@ def test_a_pinned_key_that_can_verify_nothing_is_refused() -> None:
     key_for_encryption = {"kty": "OKP", "crv": "X25519", "x": "A" * 43}
     with pytest.raises(ConfigurationError, match="not a public key for signatures"):
         CardVerifier([key_for_encryption])
+
+
+@pytest.mark.parametrize(("keys", "requests"), [([P256, RSA], 1), ([{}], 2)])
+def test_a_signature_without_a_key_id_uses_the_cached_keys_for_a_minute(
+    keys: list[Any], requests: int, issuer: Issuer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty set is fetched again, because none of its keys may have made the signature."""
+    monkeypatch.setattr("apcore_a2a_auth.key_sets.monotonic", clock)
+    issuer.publish(*keys)
+    key_sets = KeySets(issuer.jwks_url, [])
+    found = key_sets.find(None, None)
+    clock.advance(COOLDOWN + 1)
+    assert len(key_sets.find(None, None)) == len(found)
+    assert issuer.count_requests() == requests
+    clock.advance(LIFETIME)
+    key_sets.find(None, None)
+    assert issuer.count_requests() == requests + 1

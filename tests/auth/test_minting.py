@@ -166,6 +166,7 @@ def test_a_wrong_lifetime_and_an_empty_audience_are_refused(options: Any) -> Non
         (P256.private_pem, "RS256"),
         (SECRET, "ES256"),
         (b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----", None),
+        ("\ud800" * 32, None),
         (Path("/nowhere/key.pem"), None),
     ],
 )
@@ -174,6 +175,12 @@ def test_a_key_that_cannot_sign_is_refused_and_not_shown(key: Any, algorithm: st
         mint(ADA, WEATHER, key=key, algorithm=algorithm)
     assert "BEGIN" not in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"key_id": "mine"}, {"algorithm": "ES256"}])
+def test_options_of_a_key_are_refused_beside_a_signing_key(options: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"key_id and algorithm to SigningKey"):
+        mint(ADA, WEATHER, key=SigningKey(P256.private_pem), **options)
 
 
 def test_a_secret_is_not_published_and_not_shown() -> None:

@@ -72,7 +72,7 @@ class KeySets:
         with self._lock:  # callers that verify at the same time share one request
             key_set = self._sets.get(url, KeySet())
             now = monotonic()
-            is_unknown = all(known_id != key_id for known_id, _ in key_set.keys)
+            is_unknown = not any(key_id in (None, known_id) for known_id, _ in key_set.keys)
             is_due = now - key_set.fetched_at > LIFETIME or is_unknown
             # until a first fetch succeeds, each call tries again
             if is_due and now - key_set.tried_at > (0 if key_set.fetched_at == NEVER else COOLDOWN):

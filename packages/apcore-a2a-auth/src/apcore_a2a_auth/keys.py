@@ -45,7 +45,7 @@ def read_key(source: str | bytes) -> VerificationKey:
     Raises:
         ConfigurationError: The key cannot be read, is private, or is too weak.
     """
-    data = _encode(source)
+    data = encode(source)
     if not data.lstrip().startswith(b"-----BEGIN"):
         return _read_secret(data)
     if b"PRIVATE KEY-----" in data:
@@ -97,7 +97,12 @@ def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     return VerificationKey(key, algorithms_of(key) & allowed)
 
 
-def _encode(text: str | bytes) -> bytes:
+def encode(text: str | bytes) -> bytes:
+    """Return the bytes of a key.
+
+    Raises:
+        ConfigurationError: It is text that UTF-8 cannot encode.
+    """
     try:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError:

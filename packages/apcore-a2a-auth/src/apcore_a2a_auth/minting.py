@@ -48,15 +48,16 @@ def mint(
             a file, which is read for each token.
         issuer: Name of this agent (`iss`), which the remote agent can require.
         lifetime: Seconds until the token expires.
-        key_id: Id of the key; see `SigningKey`.
-        algorithm: Algorithm; see `SigningKey`.
+        key_id: Id of the key; see `SigningKey`, which has its own.
+        algorithm: Algorithm; see `SigningKey`, which has its own.
         claim_mapping: Names of the claims, as the remote agent reads them.
         claims: Further claims, such as `scope`.
 
     Raises:
         ValueError: The id is not valid in a token, the identity is the system itself, *audience*
             is empty, *lifetime* is out of range, or *claims* contains a claim that `mint` reserves.
-        ConfigurationError: The key is not usable.
+        ConfigurationError: The key is not usable, or *key_id* or *algorithm* is given beside a
+            `SigningKey`.
 
     Example:
         ```python
@@ -181,6 +182,8 @@ def _signing_key(
     key: SigningKey | Source, key_id: str | None = None, algorithm: str | None = None
 ) -> SigningKey:
     if isinstance(key, SigningKey):
+        if key_id is not None or algorithm is not None:
+            raise ConfigurationError("Pass key_id and algorithm to SigningKey, not to mint")
         return key
     return cached_signing_key(read_source(key), key_id, algorithm)
 

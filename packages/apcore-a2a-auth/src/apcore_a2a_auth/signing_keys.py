@@ -15,7 +15,7 @@ from jwt import get_algorithm_by_name
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from .errors import ConfigurationError
-from .keys import MAX_RSA_BITS, MIN_RSA_BITS, RSA, Source, algorithms_of, read_key
+from .keys import MAX_RSA_BITS, MIN_RSA_BITS, RSA, Source, algorithms_of, encode, read_key
 
 THUMBPRINT_MEMBERS = ("crv", "e", "kty", "n", "x", "y")
 """Members of a public key that its thumbprint covers (RFC 7638 §3.2, RFC 8037 §2)."""
@@ -132,10 +132,10 @@ def read_source(source: Source) -> bytes:
     """Return the bytes of a key; if *source* is a path, those of the file.
 
     Raises:
-        ConfigurationError: The file cannot be read.
+        ConfigurationError: The file cannot be read, or the text is not valid UTF-8.
     """
     if not isinstance(source, PathLike):
-        return source.encode() if isinstance(source, str) else source
+        return encode(source)
     try:
         return Path(source).read_bytes().rstrip(b"\r\n")
     except OSError as error:
