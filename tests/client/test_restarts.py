@@ -224,6 +224,29 @@ def test_a_restart_during_a_lost_connection_is_reported_afterwards(kind: str) ->
 
 
 @kinds
+def test_a_chunk_that_the_first_snapshot_contains_too_is_not_taken_for_a_restart(kind: str) -> None:
+    """Without numbered events, a chunk may be in the snapshot and come after it once more."""
+    connections = [
+        [snapshot(a="123"), chunk("3", append=True)],
+        [snapshot(a="123"), chunk("4", append=True), status("COMPLETED")],
+    ]
+
+    def script(request: Request) -> Iterable[Step]:
+        text = lines(connections.pop(0), numbered=False)
+        return [head(content_type="text/event-stream"), text, CUT if connections else CLOSE]
+
+    with raw(agent(script)) as server, Client(kind, server.url, retries=3) as client:
+        events = client.do("subscribe", "t-1")
+    assert [type(event) for event in events] == [
+        Task,
+        TaskArtifactUpdateEvent,
+        Task,
+        TaskArtifactUpdateEvent,
+        TaskStatusUpdateEvent,
+    ]
+
+
+@kinds
 def test_a_restart_of_a_polled_task_is_reported_too(kind: str) -> None:
     polls = [snapshot(a="12"), snapshot(), snapshot(a="1"), snapshot("COMPLETED", a="123")]
 

@@ -105,7 +105,8 @@ class EventStream:
         self._has_ended = bool(task and self._is_settled(task))
         self._is_numbered = False
         self._awaits_first_event = False  # a subscription is open, and has had no event yet
-        self._has_joined = False  # the task was running when the client subscribed
+        # whether the task was running when the client subscribed
+        self._has_joined = start is not None and start[0] is SUBSCRIBE
 
     def events(self) -> Items[Event]:
         """Yield each event as it arrives."""
