@@ -22,10 +22,12 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types import AgentCard, AgentSkill, TaskState
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from apcore_a2a_bridges import bridge, build_agent_card
+from apcore_a2a_bridges.a2a_sdk import MAX_EVENTS
 from apcore_a2a_client import Part, Task
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import HeaderAuth
+from tests.serving import PATIENCE
 
 from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, wait_for
 
@@ -292,6 +294,40 @@ async def test_the_context_has_the_caller_the_metadata_and_the_turn() -> None:
     async with server as url, client_of(url, "ada") as client:
         task = await client.send_message("Hi", metadata={"lang": "en"})
     assert task.value == "adaTrue en True"
+
+
+async def test_events_after_the_end_of_a_turn_are_dropped_without_waiting() -> None:
+    ended, reports = asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def report_later(context: RequestContext, updater: TaskUpdater) -> None:
+        async def report() -> None:
+            await ended.wait()
+            for _ in range(MAX_EVENTS + 1):
+                await updater.start_work()
+
+        reports.add(asyncio.create_task(report()))
+        await updater.add_artifact([new_text_part("Done")])
+
+    assert (await answer_to(report_later)).value == "Done"
+    ended.set()
+    await asyncio.wait_for(asyncio.gather(*reports), PATIENCE)
+
+
+async def test_an_artifact_that_is_sent_again_replaces_the_earlier_one_in_the_task() -> None:
+    seen_texts: list[str] = []
+
+    async def revise(context: RequestContext, updater: TaskUpdater) -> None:
+        if context.current_task is None:
+            for text, is_more in (("Draft", False), ("Fi", False), ("nal", True)):
+                await updater.add_artifact([new_text_part(text)], artifact_id="a", append=is_more)
+            await updater.requires_input(updater.new_agent_message([new_text_part("Good?")]))
+            return
+        (artifact,) = context.current_task.artifacts
+        seen_texts.extend(part.text for part in artifact.parts)
+
+    async with serving_agent(Executor(revise)) as url, client_of(url) as client:
+        await client.reply(await client.send_message("Write"), "Yes")
+    assert seen_texts == ["Fi", "nal"]
 
 
 async def test_a_card_describes_the_executor() -> None:

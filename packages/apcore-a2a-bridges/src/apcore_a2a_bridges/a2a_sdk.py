@@ -102,8 +102,11 @@ class Events(EventQueue):
             self._events.get_nowait()
 
     async def next(self) -> SdkEvent | None:
-        """Return the next event; None after the last one."""
-        return await self._events.get()
+        """Return the next event; None after the last one, and then drop events that still come."""
+        event = await self._events.get()
+        if event is None:
+            self.close()
+        return event
 
 
 class Caller(User):
@@ -329,7 +332,10 @@ def _record(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
 def _add_artifact(event: TaskArtifactUpdateEvent, task: Task) -> None:
     for artifact in task.artifacts:
         if artifact.artifact_id == event.artifact.artifact_id:
-            artifact.parts.extend(event.artifact.parts)
+            if event.append:
+                artifact.parts.extend(event.artifact.parts)
+            else:
+                artifact.CopyFrom(event.artifact)
             return
     task.artifacts.append(event.artifact)
 
