@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
-from apcore_a2a_bridges import load_bridge
+from apcore_a2a_bridges import Turn, load_bridge
 from apcore_a2a_bridges.coding_agents import ClaudeCodeAgent, CodexAgent
-from apcore_a2a_bridges.command import CommandAgent, OpenClawAgent
+from apcore_a2a_bridges.command import Command, CommandAgent, OpenClawAgent
 from apcore_a2a_client import Part, Task
 
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -157,6 +157,67 @@ async def test_json_is_data_except_for_the_member_that_an_option_names() -> None
     lines = f"{code}; print('a warning'); {code}"
     task = await answer_of(lines, output="lines", output_key="answer")
     assert task.value == ["HiHi", {"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("output", "value"),
+    [
+        ('[{"n": 1}, {"n": 2}]', {"result": [{"n": 1}, {"n": 2}]}),
+        ('[warning] {old}\n[1] started\n{"n": 1}\nDone', {"n": 1}),
+        ('warning\n[{"n": 1}]\n', {"result": [{"n": 1}]}),
+        ('Answer: {"n": 1}.', {"n": 1}),
+        ("3", {"result": 3}),
+    ],
+)
+async def test_the_json_document_of_an_output_may_be_among_other_lines(
+    output: str, value: Any
+) -> None:
+    assert (await answer_of(f"print({output!r})", output="json")).value == value
+
+
+async def test_a_long_json_document_in_the_error_output_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = "import sys; print('{\"text\": \"' + 'x' * 10_000 + '\"}', file=sys.stderr)"
+    task = await answer_of(code, output="json", output_key="text")
+    assert task.value == "x" * 10_000
+    monkeypatch.setattr("apcore_a2a_bridges.command.MAX_OUTPUT", 5000)
+    task = await answer_of(code, output="json", output_key="text")
+    assert task.status.state == "failed"
+    # the error output beside a document is not limited
+    task = await answer_of(f"{code}; print('{{}}')", output="json")
+    assert task.status.state == "completed"
+
+
+async def test_braces_in_the_error_output_do_not_hide_why_a_program_failed() -> None:
+    errors: list[Any] = []
+    code = "import sys; print('cannot read {config}', file=sys.stderr); sys.exit(3)"
+    await answer_of(code, output="json", after=lambda *args: errors.append(args[-1]))
+    assert "exit code 3: cannot read {config}" in str(errors[0])
+
+
+async def test_text_under_an_output_key_is_text_of_the_turn(tmp_path: Path) -> None:
+    class ResumingAgent(CommandAgent):
+        """Runs its command again if the session is lost, and there was no text yet."""
+
+        def commands(self, *args: Any) -> list[Command]:
+            return [*super().commands(*args)] * 2
+
+        def is_other_session(self, problem: str) -> bool:
+            return True
+
+    follows: list[bool] = []
+
+    def part_out(event: Any, turn: Turn) -> Any:
+        follows.append(event.follows_text)
+        return event.value
+
+    code = 'print(\'{"n": 1}\\n{"say": ""}\\n{"say": "Hi"}\\n{"say": "you"}\'); raise SystemExit(1)'
+    options: dict[str, Any] = {"output": "lines", "output_key": "say", "part_out": part_out}
+    agent = ResumingAgent([sys.executable, "-c", code], **options)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert (await client.send_message("Hello")).status.state == "failed"
+    assert follows == [False, False, False, True]
 
 
 async def test_text_is_streamed_as_it_is_written(tmp_path: Path) -> None:

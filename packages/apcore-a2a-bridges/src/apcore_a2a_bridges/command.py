@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from apcore_a2a_core.values import is_object
 from . import parts
 from .agent import Agent
 from .parts import Json
-from .programs import CommandError, Program
+from .programs import MAX_ERRORS, CommandError, Program
 from .turn import Turn
 
 Format = Literal["text", "json", "lines"]
@@ -30,7 +30,7 @@ TEXT, SESSION = "{text}", "{session}"
 GRACE = 5.0
 """Seconds to wait between SIGTERM and SIGKILL."""
 MAX_OUTPUT = 64 * 1024 * 1024
-"""Maximum size of an output that is one JSON document, in bytes."""
+"""Maximum size of an output with one JSON document, in bytes."""
 SECRET_PREFIX = "APCORE_"
 """Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
@@ -104,8 +104,9 @@ class CommandAgent(Agent):
 
     Args:
         command: The program and its arguments; a `str` is split as a shell does.
-        output: Format of its output: `text`, which is streamed; `json`, one object; or `lines`, a
-            JSON object in each line. With JSON, `output_key` names the member with the text.
+        output: Format of its output: `text`, which is streamed; `json`, one document, perhaps among
+            other lines; or `lines`, a JSON object in each line. With JSON, `output_key` names the
+            member with the text.
         cwd: The folder that it runs in.
         env: Variables for the program, in addition to the server's. It does not inherit variables
             that begin with `APCORE_`.
@@ -183,6 +184,8 @@ class CommandAgent(Agent):
 
     def is_text(self, value: Any) -> bool:
         """Return whether a value of the output has text for the user."""
+        if is_object(value):
+            return self.output_key in value and str(value[self.output_key]) != ""
         return isinstance(value, str)
 
     def is_other_session(self, problem: str) -> bool:
@@ -192,8 +195,10 @@ class CommandAgent(Agent):
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
         inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRET_PREFIX)}
         environment = {**self.environment, **inherited, **self._env}
+        # one byte more than is allowed shows that a document is too long
+        max_errors = MAX_OUTPUT + 1 if self._output == "json" else MAX_ERRORS
         program = await Program.start(
-            command.arguments, self._grace, cwd=self._cwd, env=environment
+            command.arguments, self._grace, max_errors, cwd=self._cwd, env=environment
         )
         try:
             program.write(command.text)
@@ -228,13 +233,40 @@ class CommandAgent(Agent):
             written = bytearray()
             while data := await program.read():
                 written += data
-                if len(written) > MAX_OUTPUT:
-                    raise CommandError(f"The output has more than {MAX_OUTPUT} bytes")
+                _check_size(written)
             await program.exit_code()
             # without an output, the document may be in the error output
-            text = written.decode(errors="replace") or program.errors
-            if "{" in text:
-                yield json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+            text = written or program.error_output
+            _check_size(text)
+            try:
+                value = _document_in(text.decode(errors="replace"))
+            except ValueError:
+                if written:
+                    raise
+                value = None  # the error output has braces, but no document
+            if value is not None:
+                yield value
+
+
+def _check_size(output: bytearray) -> None:
+    if len(output) > MAX_OUTPUT:
+        raise CommandError(f"The output has more than {MAX_OUTPUT} bytes")
+
+
+def _document_in(text: str) -> Any:
+    """Return the JSON document in a text; None if there is none.
+
+    It is the whole text, an object or array in lines of its own, or the first object.
+    """
+    with suppress(ValueError):
+        return json.loads(text)
+    decoder = json.JSONDecoder()
+    for start in re.finditer(r"^[{\[]", text, re.MULTILINE):
+        with suppress(ValueError):  # lines such as "[warning] old" begin like a document
+            value, end = decoder.raw_decode(text, start.start())
+            if text[end : end + 1] in ("", "\r", "\n"):
+                return value
+    return decoder.raw_decode(text, text.index("{"))[0] if "{" in text else None
 
 
 def digest_of(turn: Turn) -> str:

@@ -14,7 +14,7 @@ READ_SIZE = 64 * 1024
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
-"""Number of bytes from the end of the error output that are kept."""
+"""Number of bytes from the end of the error output that messages have."""
 IDLE = 1.0
 """Seconds without output after which to check whether the program has ended."""
 
@@ -29,16 +29,22 @@ class Program:
     Args:
         process: The process, the leader of the group.
         grace: Seconds to wait between SIGTERM and SIGKILL.
+        max_errors: Number of bytes from the end of the error output that are kept.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, grace: float) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, grace: float, max_errors: int = MAX_ERRORS
+    ) -> None:
         self._process = process
         self._grace = grace
-        self._errors = bytearray()
+        self._max_errors = max_errors
+        self.error_output = bytearray()
         self._helpers = [asyncio.create_task(self._read_errors())]
 
     @classmethod
-    async def start(cls, arguments: Sequence[str], grace: float, **options: Any) -> Program:
+    async def start(
+        cls, arguments: Sequence[str], grace: float, max_errors: int = MAX_ERRORS, **options: Any
+    ) -> Program:
         """Start a program; the options are those of `asyncio.create_subprocess_exec`.
 
         Raises:
@@ -57,12 +63,12 @@ class Program:
             )
         except OSError as error:
             raise CommandError(f"{arguments[0]} can't be run: {error}") from error
-        return cls(process, grace)
+        return cls(process, grace, max_errors)
 
     @property
     def errors(self) -> str:
-        """The end of the error output."""
-        return self._errors.decode(errors="replace").strip()
+        """The end of the error output, for messages."""
+        return self.error_output[-MAX_ERRORS:].decode(errors="replace").strip()
 
     def write(self, text: str) -> None:
         """Start a task that writes the input and closes it."""
@@ -129,8 +135,8 @@ class Program:
     async def _read_errors(self) -> None:
         errors = self._process.stderr
         while errors is not None and (data := await errors.read(READ_SIZE)):
-            self._errors += data
-            del self._errors[:-MAX_ERRORS]
+            self.error_output += data
+            del self.error_output[: -self._max_errors]
 
     async def _write(self, text: str) -> None:
         stdin = self._process.stdin
