@@ -110,6 +110,22 @@ async def test_typed_parameters_become_the_inputs_of_the_skill() -> None:
             await client.send_message({"a": "one", "day": "2026-01-31"})
 
 
+async def test_an_input_mapper_makes_the_typed_inputs_which_are_validated() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def double(inputs: dict[str, Any], turn: Turn) -> Any:
+        return {"a": inputs["a"] * 2, "b": str(inputs["b"])}
+
+    async def spoil(inputs: dict[str, Any], turn: Turn) -> Any:
+        return {"a": "one"}
+
+    agent = bridge(add, input_mapper=double)
+    assert await answer_of(agent, {"a": 1, "b": 2}) == {"result": 4}
+    async with serving_agent(bridge(add, input_mapper=spoil)) as url, client_of(url) as client:
+        assert (await client.send_message({"a": 1, "b": 2})).status.state == "failed"
+
+
 async def test_the_type_of_the_result_is_the_output_schema() -> None:
     class Point(TypedDict):
         x: int
@@ -195,6 +211,14 @@ async def test_an_object_with_only_invoke_is_an_agent() -> None:
 
     assert await answer_of(MinimalAgent()) == "Hi"
     assert bridge(MinimalAgent()).description == "Has only one method."
+
+
+async def test_an_awaitable_that_invoke_returns_is_awaited() -> None:
+    class WrappedAgent:
+        def invoke(self, user_input: str) -> Any:
+            return whisper(user_input)
+
+    assert await answer_of(WrappedAgent()) == "hi"
 
 
 async def test_the_methods_of_an_adapter_are_used() -> None:

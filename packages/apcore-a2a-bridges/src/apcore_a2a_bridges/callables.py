@@ -89,7 +89,7 @@ class FunctionAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Call the function, and yield what it yields or returns."""
-        call = partial(self._function, *await self._arguments(turn), **self._keywords(turn))
+        call = partial(self._function, *await self._arguments(turn), **await self._keywords(turn))
         inner = _inner_function(self._function)
         if inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner):
             result = call()
@@ -108,11 +108,13 @@ class FunctionAgent(Agent):
     async def _arguments(self, turn: Turn) -> Sequence[Any]:
         return () if self._text_parameter is None else (await self.mapped_input(turn),)
 
-    def _keywords(self, turn: Turn) -> Json:
+    async def _keywords(self, turn: Turn) -> Json:
         extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
         if self._model is None:
             return extras
-        validated = self._model.model_validate(turn.inputs)
+        # `mapped_input` alone would drop a parameter called `answer`
+        inputs = turn.inputs if self.input_mapper is None else await self.mapped_input(turn)
+        validated = self._model.model_validate(inputs)
         return {**{name: getattr(validated, name) for name in self._model.model_fields}, **extras}
 
 
@@ -179,7 +181,8 @@ class ObjectAgent(Agent):
 
     async def _call(self, function: Callable[..., Any], prompt: Any, turn: Turn) -> Any:
         call = partial(function, prompt, **_ids_for(function, turn))
-        return await call() if inspect.iscoroutinefunction(function) else await in_thread(call)
+        is_async = inspect.iscoroutinefunction(function)
+        return await maybe_await(call() if is_async else await in_thread(call))
 
 
 def _ids_for(function: Callable[..., Any], turn: Turn) -> Json:
