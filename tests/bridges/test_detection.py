@@ -94,6 +94,9 @@ def test_a_config_names_an_agent_and_perhaps_its_bridge() -> None:
     [
         ({}, "needs the key bridge, agent, or both"),
         ({"bridge": "nope"}, "no bridge called nope; known ones are .*callable.*n8n"),
+        ({"bridge": "callable"}, "bridge callable needs the key agent"),
+        ({"bridge": "a2a-sdk"}, "bridge a2a-sdk needs the key agent"),
+        ({"bridge": "command"}, "option command is missing"),
         ({"agent": "app"}, "package.module:name, not app"),
         ({"agent": "platform:nope"}, "platform has no attribute nope"),
         ({"agent": "no_such_module:agent"}, "no_such_module"),

@@ -58,6 +58,14 @@ def test_records_of_a_package_are_logged_only_at_debug(caplog: pytest.LogCapture
     assert [record.levelno for record in caplog.records] == [logging.DEBUG]
 
 
+def test_a_package_may_have_two_folders(caplog: pytest.LogCaptureFixture) -> None:
+    for folder in ("/another/folder", str(Path(__file__).parent)):
+        log_at_debug("split_framework", folder)
+    caplog.set_level(logging.INFO)
+    logging.error("the password is hunter2")
+    assert caplog.text == ""
+
+
 @pytest.fixture(autouse=True)
 def _restored_filters() -> Iterator[None]:
     """Restore the filters of the root logger, which other tests use."""

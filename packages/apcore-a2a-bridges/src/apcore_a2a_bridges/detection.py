@@ -17,6 +17,8 @@ T = TypeVar("T", bound=Callable[..., Any])
 MISSING = re.compile(r"missing \d+ required [\w-]+(?: [\w-]+)? arguments?: '(\w+)'")
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's messages about arguments that are missing, or that a function does not have."""
+FUNCTIONS = ".callables:FunctionAgent"
+"""The bridge of functions."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
 """Group of the entry points of other packages, with names as for `register_bridge`."""
 
@@ -38,7 +40,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "agno": ".agno:AgnoAgent",
     "claude-code": ".coding_agents:ClaudeCodeAgent",
     "codex": ".coding_agents:CodexAgent",
-    "callable": ".callables:FunctionAgent",
+    "callable": FUNCTIONS,
     "command": ".command:CommandAgent",
     "google-adk": ".google_adk:ADKAgent",
     "langchain": ".langchain:LangChainAgent",
@@ -104,7 +106,7 @@ def find(agent: Any, **options: Any) -> Any:
             return _load(target)(agent, **options)
     if callable(getattr(agent, "invoke", None)):
         return _load(".callables:ObjectAgent")(agent, **options)
-    return _load(".callables:FunctionAgent")(agent, **options) if callable(agent) else None
+    return _load(FUNCTIONS)(agent, **options) if callable(agent) else None
 
 
 def is_module(value: Any) -> bool:
@@ -183,7 +185,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     if target is None:
         known_names = ", ".join(sorted(short for short in _BRIDGES if "." not in short))
         raise AgentConfigError(f"There is no bridge called {name}; known ones are {known_names}")
-    return _make_module(_load(target), args, options)
+    return _make_module(_load(target), args, options, name if _takes_agent(target) else "")
 
 
 load_adapter = load_bridge
@@ -209,14 +211,30 @@ def import_object(address: str) -> Any:
     return value
 
 
-def _make_module(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
-    """Call *make* to create a module; report options that are wrong or missing."""
+def _takes_agent(target: str | Callable[..., Any]) -> bool:
+    """Return whether a bridge takes an agent: it is for functions, or for a type of agents."""
+    return target == FUNCTIONS or any(
+        target == other for name, other in _BRIDGES.items() if "." in name
+    )
+
+
+def _make_module(
+    make: Callable[..., Any], args: list[Any], options: Mapping[str, Any], agent_bridge: str = ""
+) -> Any:
+    """Call *make* to create a module; report options that are wrong or missing.
+
+    If *make* takes an agent, *agent_bridge* is the name of the bridge.
+    """
     try:
         return make(*args, **options)
     except TypeError as error:
         if name := UNEXPECTED.search(str(error)):
             raise AgentConfigError(f"There is no option {name[1]}") from None
         if name := MISSING.search(str(error)):
+            if agent_bridge and not args and "positional" in name[0]:
+                raise AgentConfigError(
+                    f"The bridge {agent_bridge} needs the key agent, such as app:agent"
+                ) from None
             raise AgentConfigError(f"The option {name[1]} is missing") from None
         raise
 

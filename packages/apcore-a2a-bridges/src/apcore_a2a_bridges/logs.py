@@ -60,8 +60,8 @@ class DebugFilter(logging.Filter):
 
 
 _FILTER = ExceptionTextFilter()
-_debug_filters: dict[str, DebugFilter] = {}
-"""The filters of packages, by the names of their loggers."""
+_debug_filters: dict[tuple[str, str], DebugFilter] = {}
+"""The filters of packages, by the names of their loggers and their folders."""
 
 
 def hide_exception_texts(framework: str) -> None:
@@ -83,9 +83,9 @@ def log_at_debug(framework: str, folder: str) -> None:
 
     Args:
         framework: The name of its top-level logger.
-        folder: The folder of its modules.
+        folder: The folder of its modules; call this for each, if there are several.
     """
-    debug_filter = _debug_filters.setdefault(framework, DebugFilter(folder))
+    debug_filter = _debug_filters.setdefault((framework, folder), DebugFilter(folder))
     logging.getLogger().addFilter(debug_filter)
     _add_filter(framework, debug_filter)
 
