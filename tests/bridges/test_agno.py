@@ -247,6 +247,30 @@ async def test_a_typed_output_is_data_and_a_typed_input_is_checked() -> None:
             await client.call("weather", {"city": 5})
 
 
+async def test_a_typed_input_reaches_the_model_without_the_other_parts() -> None:
+    received: list[Any] = []
+
+    async def answer(messages: Any) -> AsyncIterator[Any]:
+        received.append(messages[-1])
+        yield "Seen"
+
+    class Place(BaseModel):
+        city: str
+
+    parts = [
+        Part(data={"city": "Bern"}),
+        Part(text="Now"),
+        Part(data={"n": 1}),
+        Part(raw=PNG, media_type="image/png"),
+        Part(url="https://example.com/b.pdf", media_type="application/pdf"),
+    ]
+    agent = Agent(name="eyes", model=Llm(answer=answer), input_schema=Place)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        await client.send_message(parts)
+    (message,) = received
+    assert json.loads(message.content) == {"city": "Bern"}
+
+
 async def test_files_reach_the_model_with_their_media_types() -> None:
     received: list[Any] = []
 

@@ -166,6 +166,7 @@ class AgnoAgent(Agent):
                 texts.append(content)
             else:
                 media.setdefault(_argument_of(content), []).append(content)
+        # an input that is not text comes first, and Agno takes no texts beside it
         is_text = all(isinstance(text, str) for text in texts)
         prompt = "\n".join(texts) if is_text else texts[0]
         earlier_messages = [] if self._has_memory or not is_text else turn.messages
