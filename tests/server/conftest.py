@@ -64,13 +64,13 @@ def client(host: Host) -> Iterator[httpx.Client]:
 
 @pytest.fixture(params=["0.3", "1.0", "REST"])
 def agent(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
-    """Return a client of the agent in each of the three dialects."""
+    """Return a client of the agent in one of the three dialects."""
     return Agent(client, request.param)
 
 
 @pytest.fixture(params=["0.3", "1.0"])
 def rpc(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
-    """Return a client of the agent in each JSON-RPC dialect."""
+    """Return a client of the agent in one of the JSON-RPC dialects."""
     return Agent(client, request.param)
 
 

@@ -146,7 +146,7 @@ def test_values_within_bounds_are_accepted() -> None:
         ("names", "", []),
     ],
 )
-def test_values_are_read_from_text(name: str, written: Any, value: Any) -> None:
+def test_values_are_read_from_text_and_yaml(name: str, written: Any, value: Any) -> None:
     assert OPTIONS[name].read(written) == value
 
 

@@ -89,7 +89,7 @@ async def test_clients_that_do_not_name_html_get_405(accept: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_other_methods_get_405_from_browsers_too(method: str) -> None:
+async def test_other_methods_of_browsers_get_405_too(method: str) -> None:
     async with client() as http:
         response = await http.request(method, "/agent/", headers={"Accept": BROWSER})
     assert (response.status_code, response.headers["allow"]) == (405, "POST")

@@ -104,7 +104,8 @@ async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as peer, AsyncExitStack() as stack:
         streams = await open_streams(peer, stack, 100)
-        async with httpx.AsyncClient(trust_env=False) as second_client:  # one has 100 connections
+        # a client of httpx has at most 100 connections
+        async with httpx.AsyncClient(trust_env=False) as second_client:
             refused = await second_client.send(peer.request("stream", peer.wire.params("work")))
         assert refused.status_code == 429
         gate.opened.set()
@@ -272,7 +273,7 @@ async def test_nested_synchronous_calls_do_not_deadlock(
 
 
 @pytest.mark.usefixtures("short_turns")
-async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wait() -> None:
+async def test_few_of_the_synchronous_modules_that_compute_run_at_once() -> None:
     release, computing, waiting = threading.Event(), 0, threading.Semaphore(0)
 
     def compute(inputs: Inputs, context: Any) -> Inputs:

@@ -737,7 +737,7 @@ async def test_a_folder_that_is_replaced_by_another_is_watched(
 async def test_the_watch_ends_when_it_is_cancelled(folder: Folder) -> None:
     before = asyncio.all_tasks()
     async with folder.watched():
-        assert len(asyncio.all_tasks()) == len(before) + 2
+        assert len(asyncio.all_tasks()) == len(before) + 2  # the watch, and its wait for a change
     assert asyncio.all_tasks() == before
 
 
