@@ -32,7 +32,7 @@ CUTS = 84
 TYPICAL_LIMIT = 700
 """Bytes within which most connections break, many within the head."""
 STREAM_REQUESTS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
-"""Bytes by which a request is known to start a stream: it can't be sent twice."""
+"""Bytes that only a request for a new stream contains; such a request can't be sent twice."""
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
@@ -227,7 +227,7 @@ def test_a_task_is_followed_to_its_end_when_connections_break(
     assert (task.status, task.artifacts) == (fetched_task.status, fetched_task.artifacts)
 
 
-# Events
+# Parsing of events
 
 TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
 IDS = TEXTS.filter(lambda text: "\0" not in text)
@@ -253,7 +253,7 @@ def lines_of(id: str | None, data: list[str], ignored: list[str]) -> list[str]:
 
 
 def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
-    """Return *data* split at the offsets *cuts*."""
+    """Return *data* split at the offsets *cuts*, which wrap around at its end."""
     offsets = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     return [data[start:end] for start, end in pairwise(offsets)]
 

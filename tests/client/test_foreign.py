@@ -31,7 +31,7 @@ from .foreign import foreign_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
-Urls = Callable[[str], str]
+UrlOf = Callable[[str], str]
 COUNT_EVENTS = ["submitted", "working", "artifact", "artifact", "artifact", "completed"]
 LONG_RUN = "slow 60"
 """Message whose run outlasts every test."""
@@ -99,7 +99,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-def urls() -> Iterator[Urls]:
+def url_of() -> Iterator[UrlOf]:
     """Yield a function that returns the URL of a server, started at its first use."""
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(foreign_server(name)))
@@ -122,9 +122,9 @@ class Case:
             yield client
 
 
-def case_of(name: str, urls: Urls, kind: str) -> Case:
+def case_of(name: str, url_of: UrlOf, kind: str) -> Case:
     agent = AGENTS[name]
-    return Case(agent, urls(agent.server) + agent.path, kind)
+    return Case(agent, url_of(agent.server) + agent.path, kind)
 
 
 def agent_params(names: Iterable[str]) -> list[Any]:
@@ -140,21 +140,21 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=agent_params(AGENTS))
-def case(request: pytest.FixtureRequest, urls: Urls) -> Case:
+def case(request: pytest.FixtureRequest, url_of: UrlOf) -> Case:
     """Return a case for any agent and the asynchronous client."""
-    return case_of(request.param, urls, "async")
+    return case_of(request.param, url_of, "async")
 
 
 @pytest.fixture(params=agent_params(AGENTS))
-def any_case(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
+def any_case(request: pytest.FixtureRequest, url_of: UrlOf, kind: str) -> Case:
     """Return a case for any agent and either client."""
-    return case_of(request.param, urls, kind)
+    return case_of(request.param, url_of, kind)
 
 
 @pytest.fixture(params=agent_params(WITH_MESSAGES))
-def message_case(request: pytest.FixtureRequest, urls: Urls, kind: str) -> Case:
+def message_case(request: pytest.FixtureRequest, url_of: UrlOf, kind: str) -> Case:
     """Return a case for an agent that may answer with a message, and either client."""
-    return case_of(request.param, urls, kind)
+    return case_of(request.param, url_of, kind)
 
 
 def kind_of(event: Event) -> str:
@@ -184,8 +184,8 @@ async def test_the_card_describes_the_agent(any_case: Case) -> None:
     assert [skill.id for skill in card.skills] in (["echo"], ["adk"])
 
 
-async def test_the_first_of_several_interfaces_is_used(urls: Urls) -> None:
-    async with A2AClient(urls("sdk1")) as client:
+async def test_the_first_of_several_interfaces_is_used(url_of: UrlOf) -> None:
+    async with A2AClient(url_of("sdk1")) as client:
         card = await client.get_card()
         assert len(card.supported_interfaces) == 3
         assert await client.call("echo", "echo hi") == "hi"
@@ -193,8 +193,8 @@ async def test_the_first_of_several_interfaces_is_used(urls: Urls) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["1.0", "0.3"])
-async def test_the_protocol_can_be_chosen(urls: Urls, protocol: str) -> None:
-    async with A2AClient(urls("sdk1"), protocol=protocol) as client:
+async def test_the_protocol_can_be_chosen(url_of: UrlOf, protocol: str) -> None:
+    async with A2AClient(url_of("sdk1"), protocol=protocol) as client:
         assert await client.call("echo", "echo hi") == "hi"
         if protocol == "0.3":
             with pytest.raises(UnsupportedOperationError):

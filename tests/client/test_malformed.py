@@ -45,11 +45,11 @@ OTHER_NAMES = (
     *("protocolVersion", "additionalInterfaces", "supportsAuthenticatedExtendedCard"),
     *("pushNotificationConfig", "nextCursor", "nextPageToken", "metadata"),
 )
-"""Further names that the models read."""
+"""Further JSON members that the models read."""
 
 
 def check_reading(reader: Reader, data: Any) -> None:
-    """Read *data* and write it back; the only error may be an `A2AProtocolError`."""
+    """Check that *data* is refused, or read as a model that survives a round trip."""
     try:
         model = reader(data)
     except A2AProtocolError:

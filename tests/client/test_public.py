@@ -35,10 +35,8 @@ def test_the_classes_for_cards_errors_and_tasks_are_public(name: str) -> None:
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    for name in NAMES:
-        docstring = (
-            getattr(apcore_a2a_client, name).__doc__ if name != "Event" else "It is an alias."
-        )
+    for name in {*NAMES} - {"Event"}:  # an alias of a union: it has no docstring of its own
+        docstring = getattr(apcore_a2a_client, name).__doc__
         assert docstring, name
         assert not docstring.startswith(f"{name}("), name  # the docstring that dataclasses generate
 

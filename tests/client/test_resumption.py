@@ -19,7 +19,7 @@ from .both import connected_client, each_kind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.rotating("kind")]
 
-Urls = Callable[[str], str]
+UrlOf = Callable[[str], str]
 ENDPOINTS = {
     "sdk1": ("sdk1_steps", "/jsonrpc"),
     "sdk1 REST": ("sdk1_steps", "/rest"),
@@ -47,7 +47,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-def urls() -> Iterator[Urls]:
+def url_of() -> Iterator[UrlOf]:
     """Yield a function that returns the URL of a server, started at its first use."""
     find = foreign.interpreter
     with ExitStack() as stack:
@@ -169,7 +169,7 @@ class SteppedRun:
         self.events: list[Event] = []
         self.changed = asyncio.Condition()
 
-    async def open(self, count: int) -> None:
+    async def allow_steps(self, count: int) -> None:
         """Let the agent take *count* steps."""
         for _ in range(count):
             await self.control.send_message(f"open {self.key}")
@@ -215,7 +215,7 @@ def steps_of(task: Task) -> int:
 
 @asynccontextmanager
 async def running_steps(
-    urls: Urls,
+    url_of: UrlOf,
     endpoint: str,
     kind: str = "async",
     *,
@@ -224,7 +224,7 @@ async def running_steps(
 ) -> AsyncIterator[SteppedRun]:
     """Yield an agent with two clients: one through a proxy, and one connected directly."""
     name, path = ENDPOINTS[endpoint]
-    url = urls(name)
+    url = url_of(name)
     proxy = Proxy(url.rpartition(":")[2], marks, held_requests)
     async with (
         asyncio.timeout(PATIENCE),
@@ -251,15 +251,15 @@ async def assert_complete(run: SteppedRun, count: int) -> None:
 @each_endpoint
 @each_kind
 async def test_a_stream_resumes_after_its_connection_broke(
-    urls: Urls, endpoint: str, kind: str
+    url_of: UrlOf, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, endpoint, kind) as run:
+    async with running_steps(url_of, endpoint, kind) as run:
         reading = asyncio.create_task(run.read(3))
-        await run.open(1)
+        await run.allow_steps(1)
         await run.proxy.cut.wait()
         while not run.events or steps_of(run.task) < 1:  # noqa: ASYNC110  # no event to await
             await asyncio.sleep(0.01)
-        await run.open(2)
+        await run.allow_steps(2)
         await reading
         await assert_complete(run, 3)
 
@@ -267,19 +267,19 @@ async def test_a_stream_resumes_after_its_connection_broke(
 @each_endpoint
 @each_kind
 async def test_events_during_a_broken_connection_are_not_lost(
-    urls: Urls, endpoint: str, kind: str
+    url_of: UrlOf, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, endpoint, kind) as run:
+    async with running_steps(url_of, endpoint, kind) as run:
         reading = asyncio.create_task(run.read(3))
-        await run.open(1)
+        await run.allow_steps(1)
         await run.proxy.cut.wait()
         run.proxy.accepting.clear()
         await run.wait_for_events(1)
-        await run.open(1)
+        await run.allow_steps(1)
         await run.wait_for_steps(2)
         run.proxy.accepting.set()
         await run.wait_for_events(2)
-        await run.open(1)
+        await run.allow_steps(1)
         await reading
         await assert_complete(run, 3)
 
@@ -287,15 +287,15 @@ async def test_events_during_a_broken_connection_are_not_lost(
 @each_endpoint
 @each_kind
 async def test_the_end_of_a_task_during_a_broken_connection_is_not_lost(
-    urls: Urls, endpoint: str, kind: str
+    url_of: UrlOf, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, endpoint, kind) as run:
+    async with running_steps(url_of, endpoint, kind) as run:
         reading = asyncio.create_task(run.read(3))
-        await run.open(1)
+        await run.allow_steps(1)
         await run.proxy.cut.wait()
         run.proxy.accepting.clear()
         await run.wait_for_events(1)
-        await run.open(2)
+        await run.allow_steps(2)
         await run.wait_for_end()
         run.proxy.accepting.set()
         await reading
@@ -303,32 +303,34 @@ async def test_the_end_of_a_task_during_a_broken_connection_is_not_lost(
 
 
 @each_endpoint
-async def test_a_stream_that_broke_before_its_artifact_resumes(urls: Urls, endpoint: str) -> None:
-    async with running_steps(urls, endpoint, marks=STATUS) as run:
+async def test_a_stream_that_broke_before_its_artifact_resumes(
+    url_of: UrlOf, endpoint: str
+) -> None:
+    async with running_steps(url_of, endpoint, marks=STATUS) as run:
         reading = asyncio.create_task(run.read(2))
         await run.proxy.cut.wait()
-        await run.open(2)
+        await run.allow_steps(2)
         await reading
         await assert_complete(run, 2)
 
 
 @each_endpoint
 async def test_an_event_between_subscription_and_snapshot_counts_once(
-    urls: Urls, endpoint: str
+    url_of: UrlOf, endpoint: str
 ) -> None:
     """If the client also fetches the task, a chunk may be in both the task and the stream."""
-    async with running_steps(urls, endpoint, held_requests=GET) as run:
+    async with running_steps(url_of, endpoint, held_requests=GET) as run:
         reading = asyncio.create_task(run.read(4))
-        await run.open(1)
+        await run.allow_steps(1)
         await run.proxy.cut.wait()
         await run.wait_for_events(1)
         if "0.3" in endpoint or endpoint == "sdk03":
             await run.proxy.waiting.wait()
-        await run.open(1)
+        await run.allow_steps(1)
         await run.wait_for_steps(2)
         run.proxy.released.set()
         await run.wait_for_events(2)
-        await run.open(2)
+        await run.allow_steps(2)
         await reading
         await assert_complete(run, 4)
 
@@ -336,9 +338,9 @@ async def test_an_event_between_subscription_and_snapshot_counts_once(
 @each_endpoint
 @each_kind
 async def test_the_chunks_of_a_broken_stream_are_complete(
-    urls: Urls, endpoint: str, kind: str
+    url_of: UrlOf, endpoint: str, kind: str
 ) -> None:
-    async with running_steps(urls, endpoint, kind) as run:
+    async with running_steps(url_of, endpoint, kind) as run:
         chunks: list[Any] = []
 
         async def read() -> None:
@@ -346,10 +348,10 @@ async def test_the_chunks_of_a_broken_stream_are_complete(
                 chunks.append(chunk)
 
         reading = asyncio.create_task(read())
-        await run.open(1)
+        await run.allow_steps(1)
         await run.proxy.cut.wait()
         run.proxy.accepting.clear()
-        await run.open(2)
+        await run.allow_steps(2)
         run.proxy.accepting.set()
         await reading
     assert "".join(chunks) == "123"
@@ -358,11 +360,11 @@ async def test_the_chunks_of_a_broken_stream_are_complete(
 @each_endpoint
 @pytest.mark.parametrize("marks", [ARTIFACT, NO_EVENT], ids=["broken", "whole"])
 async def test_a_call_counts_each_chunk_once(
-    urls: Urls, endpoint: str, marks: tuple[bytes, ...]
+    url_of: UrlOf, endpoint: str, marks: tuple[bytes, ...]
 ) -> None:
-    async with running_steps(urls, endpoint, marks=marks) as run:
+    async with running_steps(url_of, endpoint, marks=marks) as run:
         call = asyncio.create_task(run.client.call("steps", f"steps 3 {run.key}"))
         with suppress(TimeoutError):  # a client may do without a subscription
             await asyncio.wait_for(run.proxy.subscribed.wait(), 1)
-        await run.open(3)
+        await run.allow_steps(3)
         assert await call == "123"
