@@ -1,4 +1,4 @@
-"""A crawler that records everything a server answers and logs, and searches it for leaks."""
+"""A crawler that records all answers and logs of a server, and searches the records for leaks."""
 
 import gc
 import io
@@ -42,7 +42,7 @@ CREDENTIALS = {
 }
 """The headers of every request."""
 
-CONTRACT = {
+PUBLIC_ERRORS = {
     *("CallDepthExceededError", "CallFrequencyExceededError", "CircularCallError"),
     *("InternalError", "InvalidInputError", "InvalidParamsError", "ModuleExecuteError"),
     *("ModuleNotFoundError", "ModuleTimeoutError", "OutputError", "SchemaValidationError"),
@@ -51,7 +51,7 @@ CONTRACT = {
 """The error types that clients may see (SRS §3.7, A2A 1.0 §3.3), and one that a user adds."""
 
 ROOT = re.escape(str(Path(__file__).parents[2]))
-INTERNAL_ERRORS = {type(failure("?")).__name__ for failure in FAILURES.values()} - CONTRACT
+INTERNAL_ERRORS = {type(failure("?")).__name__ for failure in FAILURES.values()} - PUBLIC_ERRORS
 INTERNALS = re.compile(
     rf"{LEAK.pattern}|\b(?:{'|'.join(INTERNAL_ERRORS)})\b|ACL_DENIED|{ROOT}|leaky"
 )
@@ -61,7 +61,7 @@ NOT_LOGGED = re.compile(rf"{SECRET.pattern}|{INPUT}|{OUTPUT}", re.IGNORECASE)
 FIRST_LINE = re.compile(
     r"\d\d:\d\d:\d\d (?:INFO   |WARNING|ERROR  |CRITICAL) \S[^\x00-\x1f\x7f-\x9f]*"
 )
-STACK = re.compile(
+STACK_LINE = re.compile(
     rf"|Traceback \(most recent call last\):|[\w.]+(?:: {re.escape(HIDDEN)})?"
     r"|  File \"[^\"]+\", line \d+, in \S+"
     r"|    .*|  \[Previous line repeated \d+ more times\]"
@@ -90,7 +90,9 @@ def forged_line_in(text: str) -> str | None:
         return following[0] if following else None if isinstance(json.loads(first), dict) else first
     if not FIRST_LINE.fullmatch(first):
         return first
-    return next((line for line in following if "\x1b" in line or not STACK.fullmatch(line)), None)
+    return next(
+        (line for line in following if "\x1b" in line or not STACK_LINE.fullmatch(line)), None
+    )
 
 
 class Log(NamedTuple):
@@ -134,10 +136,10 @@ class OutputCapture:
         return Log(self.text.take(), self.json.take(), self.other_output.take())
 
 
-def handler_of(form: str, sink: LogSink) -> logging.Handler:
+def handler_of(log_format: str, sink: LogSink) -> logging.Handler:
     """Return the log handler that `serve` would use, writing to *sink*."""
     logging.root.handlers = []
-    set_up_logging("info", form)
+    set_up_logging("info", log_format)
     (handler,) = logging.root.handlers
     assert isinstance(handler, logging.StreamHandler)
     handler.setStream(sink)
@@ -148,7 +150,7 @@ def handler_of(form: str, sink: LogSink) -> logging.Handler:
 def capturing_output() -> Iterator[OutputCapture]:
     """Capture the log as `serve` writes it, in both formats, and everything else on stderr."""
     capture, root = OutputCapture(), logging.root
-    gc.collect()  # asyncio logs failed tasks of earlier tests when they are collected
+    gc.collect()  # before capturing: collected tasks of earlier tests log their failures
     loggers = [root, *map(logging.getLogger, (*CHATTY_LIBRARIES, "httpcore"))]
     levels, handlers = [logger.level for logger in loggers], root.handlers
     try:
@@ -182,7 +184,7 @@ class Evidence:
 
     answers: list[str]
     log: Log
-    secrets: int
+    secret_count: int
     fault: Exception | None
 
 
@@ -231,8 +233,8 @@ class Site:
 
     def _record(self, response: httpx.Response) -> None:
         response.read()
-        status = f"{response.status_code} {response.reason_phrase} {response.headers.raw}"
-        self.answers.append(f"{status} {response.content.decode('utf-8', 'replace')}")
+        head = f"{response.status_code} {response.reason_phrase} {response.headers.raw}"
+        self.answers.append(f"{head} {response.content.decode('utf-8', 'replace')}")
 
     def visit(self, act: Callable[["Site"], object]) -> Evidence:
         """Run a case, then crawl one of its tasks and a page."""
@@ -280,9 +282,10 @@ Act = Callable[[Site], object]
 
 
 class Breakable:
-    """A base of objects that fail when the member named by `broken` is accessed."""
+    """A base of objects that fail when one of their members is accessed."""
 
     broken: tuple[str, int] = ("", 0)
+    """The name of this member, and the number of the failure that it raises."""
 
     def __getattribute__(self, name: str) -> Any:
         member, number = object.__getattribute__(self, "broken")
@@ -366,7 +369,7 @@ def cancels(site: Site) -> None:
 
 
 def breaks(member: str, number: int, use: Act = WORKS) -> Act:
-    """Return an act that makes a member of the site's component raise, and uses it in every way."""
+    """Return an act that makes a member of the site's component raise, and crawls the site."""
 
     def act(site: Site) -> None:
         site.ask("works")

@@ -117,8 +117,8 @@ def message_params(*parts: Json, **members: Any) -> Json:
 
 
 APPROVED = {"data": {"approved": True}}
-HOOK = {"url": "https://eve.example.com/hook", "id": "hook"}
-OWN_HOOK = {"url": "http://127.0.0.1:9/ada", "id": "hook", "token": DIARY}
+EVES_HOOK = {"url": "https://eve.example.com/hook", "id": "hook"}
+ADAS_HOOK = {"url": "http://127.0.0.1:9/ada", "id": "hook", "token": DIARY}
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 PARAMS: dict[str, list[Json]] = {
@@ -129,7 +129,7 @@ PARAMS: dict[str, list[Json]] = {
         {**message_params(), "taskId": TASK, "contextId": CONTEXT},
         {**message_params(taskId=TASK), "metadata": {"skillId": SKILL}},
         {**message_params(taskId=TASK), "configuration": {"historyLength": 9, "blocking": False}},
-        {**message_params(taskId=TASK), "configuration": {"pushNotificationConfig": HOOK}},
+        {**message_params(taskId=TASK), "configuration": {"pushNotificationConfig": EVES_HOOK}},
         message_params(contextId=CONTEXT),
         message_params(contextId=CONTEXT, referenceTaskIds=[TASK]),
         {**message_params(contextId=CONTEXT), "metadata": {"skillId": SKILL}},
@@ -160,8 +160,8 @@ PARAMS: dict[str, list[Json]] = {
     "subscribe": [{"id": TASK}, {"taskId": TASK}],
     "push": [
         {"taskId": TASK, "id": "hook"},
-        {"taskId": TASK, "pushNotificationConfig": HOOK},
-        {"taskId": TASK, **HOOK},
+        {"taskId": TASK, "pushNotificationConfig": EVES_HOOK},
+        {"taskId": TASK, **EVES_HOOK},
         {"taskId": TASK, "url": "http://10.0.0.1/", "id": "hook"},
         {"id": TASK, "pushNotificationConfigId": "hook"},
         {"taskId": TASK},
@@ -188,14 +188,19 @@ METHODS = {
     ),
     "card": "GetExtendedAgentCard agent/getAuthenticatedExtendedCard agentCard/get",
 }
-HOOKS = f"/tasks/{TASK}/pushNotificationConfigs"
+HOOKS_PATH = f"/tasks/{TASK}/pushNotificationConfigs"
 ROUTES = {
     "send": ["POST /message:send", "POST /message:stream"],
     "get": [f"GET /tasks/{TASK}"],
     "cancel": [f"POST /tasks/{TASK}:cancel"],
     "list": ["GET /tasks"],
     "subscribe": [f"POST /tasks/{TASK}:subscribe", f"GET /tasks/{TASK}:subscribe"],
-    "push": [f"POST {HOOKS}", f"GET {HOOKS}", f"GET {HOOKS}/hook", f"DELETE {HOOKS}/hook"],
+    "push": [
+        f"POST {HOOKS_PATH}",
+        f"GET {HOOKS_PATH}",
+        f"GET {HOOKS_PATH}/hook",
+        f"DELETE {HOOKS_PATH}/hook",
+    ],
     "card": ["GET /extendedAgentCard"],
 }
 
@@ -228,7 +233,7 @@ TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
 class NormalizedResponse(NamedTuple):
-    """A response in a comparable form: ids are numbered, times are removed."""
+    """A response in a comparable form: ids and times are replaced."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -247,7 +252,7 @@ class NormalizedResponse(NamedTuple):
 
 
 class Owner:
-    """Ada, who has a task in each state and can check that it is unchanged."""
+    """Ada, who has a task in each state and can take snapshots of it."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
@@ -259,10 +264,10 @@ class Owner:
             for state, task in tasks.items()
         }
         for subject in self.subjects.values():
-            hook = self._agent.ask("push set", {"taskId": subject.task, **OWN_HOOK})
+            hook = self._agent.ask("push set", {"taskId": subject.task, **ADAS_HOOK})
             assert hook.code in (None, -32003)
         self.secrets = {DIARY, *IDS.findall(json.dumps(tasks))}
-        """Texts that occur only in the tasks."""
+        """Texts that strangers must not learn."""
 
     def _begin(self, skill: str, text: str) -> Json:
         params = self._agent.params(skill, {"text": text}, {"text": DIARY})

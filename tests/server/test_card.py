@@ -106,7 +106,7 @@ async def test_the_root_path_allows_only_post(peer: Peer, method: str) -> None:
         assert "POST" in response.json()["error"]
 
 
-async def test_there_is_no_extended_card_without_authentication(peer: Peer) -> None:
+async def test_there_is_no_extended_card_if_authentication_is_not_configured(peer: Peer) -> None:
     response = await peer.client.get("/agent/authenticatedExtendedCard")
     assert response.status_code == 404
     assert response.json() == {"error": "Authentication is not configured"}
@@ -119,7 +119,7 @@ async def test_an_unknown_path_is_not_found(peer: Peer) -> None:
         assert response.headers["content-type"] == "application/a2a+json"
 
 
-async def test_two_servers_with_the_same_modules_have_the_same_etag(peer: Peer) -> None:
+async def test_two_servers_of_the_same_agent_have_the_same_etag(peer: Peer) -> None:
     tag = (await peer.client.get(CARD)).headers["etag"]
     modules = {"work": ActionModule(echo)}
     async with serving(modules, url="https://agent.example.com/a") as same_agent:

@@ -1,4 +1,4 @@
-"""Changes of tasks that come too late are refused; a refused creation leaves nothing behind."""
+"""Stale changes of a task are refused; a refused creation leaves nothing behind."""
 
 import pytest
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING

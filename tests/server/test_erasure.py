@@ -1,4 +1,4 @@
-"""Operators delete all tasks of a principal, with everything that belongs to them."""
+"""Operators delete all tasks of a principal, with everything that belongs to these tasks."""
 
 import asyncio
 import logging

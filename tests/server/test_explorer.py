@@ -89,7 +89,7 @@ def test_the_page_can_have_another_path(modules: Registry, path: str) -> None:
         *("/v1/tasks/", "/extendedAgentCard", "/tasks/x", "/.well-known/agent-card.json", "/../x"),
     ],
 )
-def test_an_invalid_path_or_one_of_the_agent_itself_is_refused(
+def test_an_invalid_path_or_a_path_of_the_agent_itself_is_refused(
     modules: Registry, path: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^explorer_path "):

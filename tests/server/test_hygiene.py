@@ -398,7 +398,7 @@ def evidence_of(name: str) -> Evidence:
 def test_every_failure_is_answered_and_logged_without_secrets(name: str) -> None:
     case, evidence = CASES[name], evidence_of(name)
     assert evidence.fault is None
-    assert evidence.secrets >= case.min_secrets
+    assert evidence.secret_count >= case.min_secrets
     assert evidence.answers
     check_answers(name, evidence.answers)
     check_log(evidence.log)

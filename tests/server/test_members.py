@@ -83,7 +83,7 @@ def test_a_member_in_both_spellings_is_refused(rpc: Agent, operation: str, membe
 
 
 @pytest.mark.parametrize("name", ["page_size", "pageSize"])
-def test_a_page_has_the_requested_size_in_either_spelling(agent: Agent, name: str) -> None:
+def test_a_page_has_the_requested_size(agent: Agent, name: str) -> None:
     for _ in range(3):
         agent.send()
     if agent.modern:

@@ -151,7 +151,7 @@ async def test_a_send_is_refused_when_nothing_can_be_evicted(
         assert set(peer.agent.engine.runs) == {*running}
         assert await peer.state(running[0]) == "working"
         assert (await peer.ask("cancel", {"id": running[0]})).state == "canceled"
-        if store == "memory":  # a canceled task may be evicted
+        if store == "memory":  # a canceled task can be evicted when its run has ended
             await wait_until(lambda: len(peer.agent.engine.runs) == 2)
         await start_large(peer)
         gate.opened.set()
@@ -261,7 +261,7 @@ async def test_a_client_beyond_its_share_leaves_memory_to_others() -> None:
         memory = peer.agent.setup.memory
         async with unfinished_body(peer, 4 * UNIT), unfinished_body(peer, 2 * UNIT):
             await wait_until(lambda: memory.bodies == 6 * UNIT)
-            await check_refused(peer)  # less than one unit would be left
+            await check_refused(peer)  # less than an eighth would be left for other clients
             memory.take("another client", 2 * UNIT)
             memory.release("another client", 2 * UNIT)
         await wait_until(lambda: memory.bodies == 0)
@@ -276,7 +276,7 @@ async def test_unfinished_tasks_and_bodies_of_a_client_count_towards_one_share()
             await start_large(peer)
         async with unfinished_body(peer, 2 * UNIT):
             await wait_until(lambda: peer.agent.setup.memory.bodies == 2 * UNIT)
-            await check_refused(peer)  # less than an eighth would be left
+            await check_refused(peer)  # less than an eighth would be left for other clients
         gate.opened.set()
         await wait_until(lambda: not peer.agent.engine.runs)
 
@@ -314,7 +314,7 @@ async def test_running_tasks_of_one_client_leave_memory_to_others(
     modules = {"work": ActionModule(gate), "fast": always({})}
     async with ada_and_bob(modules, task_store=task_store) as (ada, bob):
         running = await start_until_refused(ada)
-        assert 8 < len(running) < 14  # more than its share, as other clients leave memory free
+        assert 8 < len(running) < 14  # more than ada's share, as bob uses no memory yet
         tasks, client = ada.agent.setup.tasks, ada.agent.engine.runs[running[0]].client
         assert tasks.bytes_of(client) > len(running) * UNIT * 0.98
         await check_refused(ada, "fast")
@@ -485,7 +485,7 @@ async def test_the_least_memory_is_enough_for_the_largest_body(dialect: str) -> 
 
 
 async def test_after_a_restart_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:
-    """Its inputs are not stored a second time, and survive any number of restarts."""
+    """The call's inputs are not stored a second time, and survive several restarts."""
     store = SqliteStore(tmp_path / "agent.db")
     store.restart_pauses = (0, 0, 0)
     gates = [Gate(), Gate(), Gate(), Gate()]
@@ -522,7 +522,7 @@ async def test_after_a_restart_large_data_has_the_same_numbers_and_order(tmp_pat
             assert [*repeated.items()] == [*inputs.items()]
 
 
-async def test_ended_tasks_above_a_share_are_evicted_before_those_of_others() -> None:
+async def test_ended_tasks_of_a_client_above_its_share_are_evicted_first() -> None:
     limits = Limits(memory=8 * UNIT, client_share=0.5)
     options: dict[str, Any] = {"limits": limits, "auth": HeaderAuth(), "max_body": 2 * UNIT}
     async with serving({"work": always({})}, **options) as peer:

@@ -157,7 +157,7 @@ class AnyToken:
     ],
     ids=lambda claims: claims[:15],
 )
-async def test_the_expiry_of_another_kind_of_token_is_unknown(claims: str) -> None:
+async def test_the_expiry_of_a_token_without_a_valid_exp_claim_is_unknown(claims: str) -> None:
     payload = urlsafe_b64encode(claims.encode("latin-1")).decode().rstrip("=")
     async with serving(modules(), auth=AnyToken()) as peer:
         for token in (f"a.{payload}.c", f"opaque{payload}"):
@@ -191,7 +191,7 @@ async def test_requests_count_towards_the_rate_limit() -> None:
     assert statuses == [200, 200, 429]
 
 
-async def test_unknown_paths_and_methods_have_errors_in_the_same_form() -> None:
+async def test_errors_for_unknown_paths_and_methods_have_a_code() -> None:
     async with serving(modules()) as peer:
         missing = await peer.client.get("/apcore/nothing")
         wrong = await peer.client.delete(WHOAMI)
@@ -232,7 +232,7 @@ async def test_the_routes_belong_to_the_agent_and_not_to_its_tenants() -> None:
     assert response.status_code == 404
 
 
-def test_no_tenant_and_no_page_can_take_the_path() -> None:
+def test_no_tenant_and_no_page_can_take_the_path_apcore() -> None:
     with pytest.raises(OptionError, match="can't have the name 'apcore'"):
         create_app(registry_of(modules()), tenants={"apcore": "work"})
     for path in ("/apcore", "/apcore/page"):
@@ -292,7 +292,7 @@ async def test_the_figures_of_skills_cover_every_kind_of_outcome() -> None:
     assert "secret" not in str(document)
 
 
-async def test_without_authentication_figures_need_the_page_or_metrics() -> None:
+async def test_without_authentication_figures_need_the_explorer_or_metrics() -> None:
     for option, status in (("access_log", 404), ("explorer", 200), ("metrics", 200)):
         options: Json = {option: True}
         async with serving(modules(), **options) as peer:
@@ -370,9 +370,7 @@ async def test_the_figures_of_now_count_running_and_ended_tasks(store: str, tmp_
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_the_leases_of_tasks_name_the_process_while_they_run(
-    store: str, tmp_path: Path
-) -> None:
+async def test_the_leases_of_running_tasks_name_the_replica(store: str, tmp_path: Path) -> None:
     gate = Gate()
     sources = {**modules(), "gate": ActionModule(gate)}
     address = {"sqlite": f"sqlite:///{tmp_path}/agent.db"}.get(store)

@@ -216,13 +216,13 @@ def test_the_task_id_next_to_the_config_takes_precedence(agent: Agent, task: str
 
 @pytest.mark.parametrize("member", ["task_id", "taskId"])
 @pytest.mark.parametrize("prefix", ["", "/v1"])
-def test_the_path_names_the_task_of_a_push_config_however_the_body_spells_it(
+def test_the_path_determines_the_task_of_a_push_config_whatever_the_request_names(
     client: httpx.Client, task: str, member: str, prefix: str
 ) -> None:
     path = f"{prefix}/tasks/{task}/pushNotificationConfigs"
-    for task_name in (task, "another"):
-        body = {member: task_name, "id": task_name, "url": UNREACHABLE}
-        answer = client.post(path, json=body, params={member: task_name})
+    for some_id in (task, "another"):
+        body = {member: some_id, "id": some_id, "url": UNREACHABLE}
+        answer = client.post(path, json=body, params={member: some_id})
         assert answer.status_code == 200, answer.text
     rest = Hooks(Agent(client, "REST"))
     assert rest.ids(task) == [task, "another"]
@@ -248,8 +248,8 @@ def test_a_push_config_keeps_all_its_schemes(rpc_v03: Agent) -> None:
     hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
     authentication = {"schemes": ["Bearer", "Basic", "X-Own"], "credentials": "sesame"}
     hooks.set(task, id="c1", url=UNREACHABLE, authentication=authentication)
-    for config in (hooks.get(task, "c1"), rpc_v03.ask("push list", {"id": task})):
-        (shown,) = [config.result] if isinstance(config.result, dict) else config.result
+    for answer in (hooks.get(task, "c1"), rpc_v03.ask("push list", {"id": task})):
+        (shown,) = [answer.result] if isinstance(answer.result, dict) else answer.result
         assert shown["pushNotificationConfig"]["authentication"] == authentication
     modern = Agent(rpc_v03.client, "1.0").ask("push get", {"taskId": task, "id": "c1"})
     assert modern.result["authentication"] == BEARER
@@ -257,8 +257,8 @@ def test_a_push_config_keeps_all_its_schemes(rpc_v03: Agent) -> None:
 
 def test_the_only_scheme_may_be_given_without_a_list(rpc_v03: Agent) -> None:
     hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
-    credentials = {"schemes": "Bearer", "credentials": "sesame"}
-    hooks.set(task, id="c1", url=UNREACHABLE, authentication=credentials)
+    authentication = {"schemes": "Bearer", "credentials": "sesame"}
+    hooks.set(task, id="c1", url=UNREACHABLE, authentication=authentication)
     assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
 
 
@@ -314,7 +314,7 @@ def test_every_operation_on_an_unknown_task_is_refused(hooks: Hooks, task_id: st
 
 @pytest.mark.parametrize("value", [5, True, [], {}])
 @pytest.mark.parametrize("name", ["taskId", "id"])
-def test_an_id_of_another_type_is_invalid_params(rpc: Agent, name: str, value: object) -> None:
+def test_an_id_that_is_not_a_string_is_invalid_params(rpc: Agent, name: str, value: object) -> None:
     params = {"taskId": "t", "id": "c1", name: value}
     for operation in ("push get", "push delete"):
         answer = rpc.ask(operation, params)
@@ -329,11 +329,11 @@ def with_authentication(**authentication: Any) -> Json:
 
 
 INJECTION = "a\r\nX-Evil: 1"
-VALUES = [INJECTION, "\0", "é", "x" * 4097, 5, {}]
-SCHEMES = [INJECTION, "Bea rer", "x" * 65, "é", 5, {}]
+INVALID_VALUES = [INJECTION, "\0", "é", "x" * 4097, 5, {}]
+INVALID_SCHEMES = [INJECTION, "Bea rer", "x" * 65, "é", 5, {}]
 INVALID_MEMBERS: list[tuple[str, Any]] = [
     *(("id", value) for value in (INJECTION, "a b", "x" * 257, "é", 5, ["c1"])),
-    *(("token", value) for value in VALUES),
+    *(("token", value) for value in INVALID_VALUES),
 ]
 INVALID: list[tuple[str, Any]] = [
     ("url", {}),
@@ -366,11 +366,11 @@ INVALID: list[tuple[str, Any]] = [
     *((name, {"url": UNREACHABLE, name: value}) for name, value in INVALID_MEMBERS),
     *(
         ("authentication.credentials", with_authentication(scheme="Bearer", credentials=value))
-        for value in VALUES
+        for value in INVALID_VALUES
     ),
     *(
         ("authentication.scheme", with_authentication(scheme=value, credentials="x"))
-        for value in SCHEMES
+        for value in INVALID_SCHEMES
     ),
     ("authentication.scheme", with_authentication(credentials="x")),
     *(
@@ -431,7 +431,7 @@ def test_values_of_the_maximum_length_are_accepted(hooks: Hooks, task: str) -> N
     assert hooks.of(task) == [{"taskId": task, **LONGEST}]
 
 
-IN_PRODUCTION = {
+REFUSED_IN_PRODUCTION = {
     "http://hooks.example.com/a2a": "Webhook URL must use HTTPS in production mode",
     "https://127.0.0.1/hook": "public",
     "https://10.0.0.1/hook": "public",
@@ -442,7 +442,7 @@ IN_PRODUCTION = {
 }
 
 
-@pytest.mark.parametrize("url", IN_PRODUCTION)
+@pytest.mark.parametrize("url", REFUSED_IN_PRODUCTION)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_in_production_webhook_urls_must_be_https_and_public(
     production: httpx.Client, dialect: str, url: str
@@ -450,7 +450,7 @@ def test_in_production_webhook_urls_must_be_https_and_public(
     agent = Agent(production, dialect)
     task = agent.send().task["id"]
     for message in assert_refused(Hooks(agent), task, {"url": url}, "url"):
-        assert IN_PRODUCTION[url] in message
+        assert REFUSED_IN_PRODUCTION[url] in message
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Booking(BaseModel):
-    """The inputs of a booking; a text becomes the city."""
+    """The inputs of a booking; the text of a message becomes the city."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -149,7 +149,7 @@ CALL = {"data": {"id": "call-1", "n": 2**60}, "metadata": {"kind": "call"}}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_parts_of_a_module_follow_its_question_each_time(dialect: str) -> None:
+async def test_additional_parts_follow_a_question_each_time(dialect: str) -> None:
     module = asking_module(
         "How many?", "guests", input_schema=Booking, parts=[CALL, {"text": "Hello"}]
     )
@@ -218,7 +218,7 @@ async def test_data_that_is_none_of_the_choices_is_refused(wrong: Any) -> None:
             assert "The answer must be one of 1, 2" in answer.response.text
 
 
-async def test_text_that_is_not_a_choice_is_asked_for_again_even_if_no_input_takes_it() -> None:
+async def test_a_choice_is_asked_for_again_even_if_no_input_takes_the_answer() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("When?", choices=["Friday", "Saturday"])
@@ -294,7 +294,7 @@ async def test_the_schema_of_a_question_converts_and_checks_the_answer() -> None
         params = peer.wire.params("fields", peer.part(data={"amount": -1}), taskId=task["id"])
         assert (await peer.ask("send", params)).code == -32602
         task = await send_parts(peer, "2.5", taskId=task["id"])
-        assert state_of(task) == "input-required"  # this module still waits for its `answer`
+        assert state_of(task) == "input-required"  # valid, but the module waits for `answer`
         for skill, name in (("field", "n"), ("answer", "answer")):
             task = await send_parts(peer, {"x": 1}, skill=skill)
             task = await send_parts(peer, "few", taskId=task["id"])
@@ -356,7 +356,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(dialec
         assert frames[-1].status_text.startswith("The answer must be one of: 1, 2\n")
 
 
-async def test_the_sdk_answers_in_words() -> None:
+async def test_a_client_of_the_sdk_can_answer_with_text() -> None:
     registry = registry_of({"work": booking_module("For which day?", "day")})
     with running(registry) as url:
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
@@ -564,7 +564,7 @@ def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:
     assert app_of(registry)
 
 
-async def test_the_end_of_an_earlier_pause_leaves_the_timer_of_a_later_one() -> None:
+async def test_the_expiry_of_an_earlier_pause_does_not_stop_the_timer_of_a_later_pause() -> None:
     places = Places(("tasks", "wait for an answer"), 10)
     tasks = LiveTasks(InMemoryTaskStore())
     expiries = Expiries(tasks, places, lambda message, pause, principal: None)

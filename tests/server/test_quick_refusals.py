@@ -1,4 +1,4 @@
-"""Refused requests take, and delay other requests, no longer than an accepted one takes."""
+"""Refused requests are as quick as accepted requests, and hardly delay other requests."""
 
 import json
 import time
@@ -28,7 +28,7 @@ SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
     "an invalid input": (-32602, lambda agent: agent.send("order.total", agent.part(data={}))),
     "an unknown task": (-32001, lambda agent: agent.ask("get", {"id": "nope"})),
     "a message to an unknown task": (-32001, lambda agent: agent.send(taskId="nope")),
-    "no webhooks": (-32003, lambda agent: agent.ask("push list", {"taskId": "nope"})),
+    "no push notifications": (-32003, lambda agent: agent.ask("push list", {"taskId": "nope"})),
     "another content type": (-32005, lambda agent: agent.post(b"{}", {"Content-Type": "x/y"})),
     "no extended card": (-32004, lambda agent: agent.ask("card")),
     "an unknown version": (
@@ -50,7 +50,7 @@ LARGE = {
 
 
 def send_with_value(agent: Agent, value: str) -> bytes:
-    """Return a send with the JSON text *value* in its data."""
+    """Return the body of a send with the JSON text *value* in its data."""
     params = agent.params("mirror", agent.part(data={"value": "HOLE"}))
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
     return json.dumps(request).replace('"HOLE"', value).encode()
@@ -68,7 +68,7 @@ def seconds(ask: Callable[[], object]) -> float:
 
 
 def slowest_health_during(agent: Agent, body: bytes) -> float:
-    """Return the longest response time of a small request while *body* is processed."""
+    """Return the longest response time of `/health` while *body* is processed."""
     slowest = 0.0
     with ThreadPoolExecutor(1) as pool:
         busy = pool.submit(agent.post, body)
@@ -87,7 +87,7 @@ def test_a_refusal_takes_no_longer_than_a_send(rpc_v10: Agent, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_refusal_takes_no_longer_than_a_text_of_its_size(rpc_v10: Agent, name: str) -> None:
+def test_large_json_is_refused_as_quickly_as_a_text_is_accepted(rpc_v10: Agent, name: str) -> None:
     refused, accepted = (
         send_with_value(rpc_v10, LARGE[name]),
         send_with_value(rpc_v10, json.dumps("x" * len(LARGE[name]))),

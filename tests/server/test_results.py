@@ -1,4 +1,4 @@
-"""Results for clients that read only text, and files among the results."""
+"""Results: their media types, files, replies in the history, and chunks of streams."""
 
 from base64 import b64encode
 from contextlib import closing
@@ -89,13 +89,13 @@ async def test_the_media_types_accepted_with_an_answer_apply_to_its_result() -> 
         assert contents((await peer.ask("send", params)).task) == ['{"total": 5}']
 
 
-async def test_with_text_results_data_is_followed_by_its_text() -> None:
+async def test_the_option_text_results_adds_the_text_of_data() -> None:
     async with serving({"work": always({"total": 5})}, text_results=True) as peer:
         assert contents((await send(peer)).task) == [{"total": 5}, '{"total": 5}']
         assert contents((await send(peer, "text/plain")).task) == ['{"total": 5}']
 
 
-async def test_with_text_results_a_result_that_has_text_is_unchanged() -> None:
+async def test_the_option_text_results_leaves_a_result_with_text_unchanged() -> None:
     module = always({"text": "five", "total": 5})
     module.output_schema = Reply  # type: ignore[misc]  # set on this instance only
     async with serving({"work": module}, text_results=True) as peer:
@@ -238,8 +238,8 @@ async def test_only_neighboring_texts_are_joined() -> None:
         assert contents(task) == ["ab", {"n": 1}, "c", "Zg==", "d" * 20_000 + "e"]
 
 
-@pytest.mark.parametrize("url", ["memory", "sqlite"])
-async def test_a_task_that_still_streams_has_its_texts_joined(url: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_a_task_that_still_streams_has_its_texts_joined(store: str, tmp_path: Any) -> None:
     gate = Gate()
 
     async def source(inputs: Inputs, context: Any) -> Any:
@@ -247,8 +247,8 @@ async def test_a_task_that_still_streams_has_its_texts_joined(url: str, tmp_path
             yield {"text": letter}
         await gate(inputs, context)
 
-    store = {} if url == "memory" else {"task_store": f"sqlite:///{tmp_path / 'tasks.db'}"}
-    async with serving({"work": ReplyStream(source)}, **store) as peer:
+    options = {} if store == "memory" else {"task_store": f"sqlite:///{tmp_path / 'tasks.db'}"}
+    async with serving({"work": ReplyStream(source)}, **options) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()

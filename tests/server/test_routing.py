@@ -1,4 +1,4 @@
-"""The direct routes of the most frequent requests, which behave like Starlette's routing."""
+"""Direct routes, for the most frequent requests, behave like Starlette's routing."""
 
 from itertools import product
 from typing import Any
@@ -35,7 +35,7 @@ def without_direct_routes(app: Starlette) -> Starlette:
 
 async def answer_of(app: ASGIApp, method: str, path: str, **scope: Any) -> Answer:
     answer = await ask(app, method, path, receive=body(CALL), **scope)
-    answer.headers.pop("content-length", None)  # varies with the uptime
+    answer.headers.pop("content-length", None)  # of /health: varies with the uptime
     content = b"" if path.endswith("/health") or answer.status == 200 else answer.body
     return Answer(answer.status, answer.headers, content)
 
@@ -61,7 +61,7 @@ class OuterError(Exception):
 
 
 class Outer:
-    """Middleware of a user that adds a header, and records the route of each request."""
+    """A user's middleware, which adds a header, and records the route of each request."""
 
     def __init__(self, app: ASGIApp, routes: list[str]) -> None:
         self._app = app

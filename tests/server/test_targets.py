@@ -39,7 +39,7 @@ FUNCTIONS = """
         '''Add two numbers.'''
         return a + b
 """
-ONE_CLASS = """
+MODULE_CLASS = """
     from pydantic import BaseModel
 
     class Text(BaseModel):
@@ -106,7 +106,7 @@ Write = Callable[[str, str], Path]
 
 @pytest.fixture(autouse=True)
 def _own_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Import from the test's folder, and forget its modules at the end."""
+    """Import from the test's folder, and remove the imported modules afterwards."""
     before = {*sys.modules}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -153,7 +153,7 @@ def test_the_first_example_of_the_readme_works(write: Write) -> None:
 
 def test_a_folder_may_mix_classes_functions_clients_and_bindings(write: Write) -> None:
     write("all/greet.py", FUNCTIONS)
-    write("all/text/echo.py", ONE_CLASS)
+    write("all/text/echo.py", MODULE_CLASS)
     write("all/held.py", CLIENT)
     write("all/work.binding.yaml", BINDINGS)
     write("all/_helper.py", "raise SystemError")
@@ -192,7 +192,7 @@ def test_a_target_determines_its_skill_ids(target: Any, skills: set[str], write:
     write("pack/__init__.py", "")
     write("pack/held.py", CLIENT)
     write("pack/greet.py", FUNCTIONS)
-    write("pack/text.py", ONE_CLASS)
+    write("pack/text.py", MODULE_CLASS)
     write("work.binding.yaml", BINDINGS)
     write("plain_functions.py", PLAIN)
 
@@ -201,7 +201,7 @@ def test_a_target_determines_its_skill_ids(target: Any, skills: set[str], write:
 
 def test_only_the_classes_defined_in_a_target_are_created_and_only_once(write: Write) -> None:
     counting = "\n        created = 0\n        def __init__(self):\n            Echo.created += 1"
-    write("base.py", ONE_CLASS + counting)
+    write("base.py", MODULE_CLASS + counting)
     write("greet.py", FUNCTIONS + "\n    from base import Echo")
 
     assert skills_of("greet.py") == {"greet.hello", "math.add"}
@@ -227,7 +227,7 @@ def test_modules_can_be_given_as_objects() -> None:
 
 def test_modules_of_several_targets_keep_their_metadata_and_load_once(write: Write) -> None:
     write("one/greet.py", FUNCTIONS)
-    write("two/echo.py", ONE_CLASS)
+    write("two/echo.py", MODULE_CLASS)
     write("two/echo_meta.yaml", "tags: [loud]\nannotations: {readonly: true}")
 
     with agent_with(["one", "two"]) as agent:
@@ -237,7 +237,7 @@ def test_modules_of_several_targets_keep_their_metadata_and_load_once(write: Wri
         assert task["task"]["artifacts"][0]["parts"][0]["data"] == {"text": "a", "loads": 1}
 
 
-def test_an_executor_runs_the_modules_of_the_other_targets(write: Write) -> None:
+def test_an_executor_target_gets_the_modules_of_the_other_targets(write: Write) -> None:
     write("greet.py", FUNCTIONS)
     executor = Executor(Registry())
 
@@ -298,16 +298,16 @@ def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, wr
     write("uncalled.py", FUNCTIONS.replace("apcore.decorator", "apcore").split("@module(")[0])
     write("untyped.py", FUNCTIONS.replace("name: str", "name"))
     write("plain.py", PLAIN)
-    write("partial.py", ONE_CLASS.replace("output_schema = ", ""))
-    write("wrong.py", ONE_CLASS.replace("schema = Text", "schema = dict"))
+    write("partial.py", MODULE_CLASS.replace("output_schema = ", ""))
+    write("wrong.py", MODULE_CLASS.replace("schema = Text", "schema = dict"))
     write("empty.py", "")
-    write("needs.py", ONE_CLASS + "\n        def __init__(self, url):\n            pass")
+    write("needs.py", MODULE_CLASS + "\n        def __init__(self, url):\n            pass")
 
     with pytest.raises((TargetError, NoModulesError), match=f"(?s){problem}"):
         executor_of(target)
 
 
-def test_a_file_that_fails_does_not_affect_the_others_of_its_folder(
+def test_a_file_that_fails_to_load_does_not_affect_other_files_of_its_folder(
     write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("tools/greet.py", FUNCTIONS)
