@@ -109,7 +109,7 @@ class Log(NamedTuple):
 
 
 class LogSink(io.StringIO):
-    """A stream for a log handler that stores each text written to it."""
+    """A stream that stores each text written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class LogSink(io.StringIO):
 
 
 class OutputCapture:
-    """Captures the output that an operator reads."""
+    """A capture of the output that an operator reads."""
 
     def __init__(self) -> None:
         self.text, self.json, self.other_output = LogSink(), LogSink(), LogSink()

@@ -180,7 +180,7 @@ async def test_inputs_of_paused_tasks_count_and_answers_are_accepted(
         assert kept_bytes(peer) > 2 * UNIT
         if store == "memory":
             await check_refused(peer, "pay")
-        else:  # a durable store has the input on disk
+        else:  # durable: the paused task can be dropped from memory
             assert (await send_large(peer, "pay")).state == "input-required"
         answered = await peer.send("pay", peer.part(text="yes"), taskId=paused["id"])
         assert answered.state == "completed"
