@@ -405,7 +405,8 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """Capture records of all levels and loggers; check afterwards that none shows a secret."""
     caplog.set_level(logging.DEBUG)
     yield caplog
-    shown = [caplog.text, *(repr(record.args) for record in caplog.records)]
+    records = caplog.get_records("call")  # `caplog.records` has those of the teardown by now
+    shown = [text for record in records for text in (record.getMessage(), repr(record.args))]
     assert not any(secret in text for secret in HIDDEN for text in shown)
 
 

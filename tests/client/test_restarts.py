@@ -232,7 +232,7 @@ def test_a_chunk_that_the_first_snapshot_contains_too_is_not_taken_for_a_restart
     ]
 
     def script(request: Request) -> Iterable[Step]:
-        text = lines(connections.pop(0), numbered=False)
+        text = stream_body(connections.pop(0), numbered=False)
         return [head(content_type="text/event-stream"), text, CUT if connections else CLOSE]
 
     with raw(agent(script)) as server, Client(kind, server.url, retries=3) as client:

@@ -415,7 +415,9 @@ def test_an_invalid_push_config_is_refused_with_its_field(
 )
 def test_invalid_schemes_of_0_3_are_refused(rpc_v03: Agent, schemes: object) -> None:
     task = rpc_v03.send().task["id"]
-    assert_refused(Hooks(rpc_v03), task, with_authentication(schemes=schemes), "")
+    assert_refused(
+        Hooks(rpc_v03), task, with_authentication(schemes=schemes), "authentication.scheme"
+    )
 
 
 LONGEST = {
