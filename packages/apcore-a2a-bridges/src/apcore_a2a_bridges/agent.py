@@ -174,8 +174,8 @@ class Agent:
     def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Yield the answer of the agent: text, dicts, `File`, `Usage` and `Progress`.
 
-        Subclasses define this one method, as an asynchronous generator. Whatever it yields goes
-        through `part_out`, so it may be an event of a framework that `part_out` converts.
+        Subclasses define this one method, as an asynchronous generator. `part_out` converts the
+        yielded values, so they may be events of a framework.
         """
         raise NotImplementedError
 
