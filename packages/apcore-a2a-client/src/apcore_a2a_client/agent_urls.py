@@ -53,7 +53,7 @@ def origins(texts: Iterable[str]) -> frozenset[Origin]:
 
     Raises:
         TypeError: *texts* is a single string.
-        ValueError: One of them is not an origin.
+        ValueError: A text is not an origin.
     """
     if isinstance(texts, str):
         raise TypeError("credentials_for takes a list of origins, not a string")
@@ -64,8 +64,8 @@ def parse_origin(text: str) -> Origin:
     """Return the origin in *text*.
 
     Raises:
-        ValueError: It is not just a scheme, a host and optionally a port; the message does not
-            quote it, since it may contain a password.
+        ValueError: *text* is not just a scheme, a host and optionally a port; the message does not
+            quote *text*, which may contain a password.
     """
     try:
         url = httpx.URL(text)
@@ -87,10 +87,10 @@ def redacted(url: httpx.URL) -> str:
 
 
 def agent_url(text: str) -> httpx.URL:
-    """Return the URL in *text*, without the path of the card if it has one (FR-CLI-001.2).
+    """Return the agent's URL; *text* is this URL or the URL of the agent's card (FR-CLI-001.2).
 
     Raises:
-        ValueError: It is not an http or https URL, or has credentials or a query; the message
+        ValueError: *text* is not an http or https URL, or has credentials or a query; the message
             shows no password.
     """
     expected = "The agent's URL must be http or https with a host, such as http://127.0.0.1:8000"
