@@ -46,8 +46,8 @@ class RemoteAgent(Connection):
         url: The agent's base URL.
         name: Its name in the ids of its modules.
         auth: Credentials for the agent, as for `A2AClient`; its card is fetched with them.
-        forward: Function that returns further headers for the apcore Context of a call, such as
-            a token for the caller. The caller's own `Authorization` is never passed on.
+        forward: Function of the apcore Context of a call; it returns further headers, such as a
+            token for the caller. The caller's own `Authorization` is never passed on.
         approve: Where approval of calls is requested: `"remote"` passes on the agent's own request;
             `"local"` asks before the agent is called, and then answers the agent's request.
         expose: Whether the modules are skills of our own agent. Otherwise only our own modules
@@ -113,7 +113,8 @@ class RemoteAgent(Connection):
         **client: Any,
     ) -> None:
         if not NAME.fullmatch(name):
-            raise ValueError(f"name must be lower-case letters, digits and _, not {name!r}")
+            expected = "at most 64 lower-case letters, digits and _, beginning with a letter"
+            raise ValueError(f"name must be {expected}, not {name!r}")
         _check_choice("approve", approve, ("remote", "local"))
         _check_choice("trust", trust, ("off", "warn", "require"))
         _check_choice("wait", wait, ("stream", "poll", "webhook"))
@@ -301,7 +302,7 @@ class RemoteAgent(Connection):
         """Answer the question of a call in a program without a server, and return the settled task.
 
         Args:
-            question: The exception.
+            question: The exception that the call raised.
             answer: A str, a dict (data), or a list of parts; for a yes or a no, `"yes"` or `"no"`.
 
         Raises:
