@@ -39,7 +39,7 @@ from .setup import Setup
 T = TypeVar("T")
 
 MAX_ID = 256
-"""Maximum number of characters in the ids of a message."""
+"""Maximum number of characters in each id of a message."""
 MAX_PAUSED = 200
 """Maximum number of paused tasks of a context that are searched for the one to resume."""
 MAX_MISSPELLED = 100
@@ -242,7 +242,7 @@ class Admission:
             if pause.wants_verdict:
                 approved = approval_in(message, pause)
             elif pause.question is not None:
-                # the module runs again from its beginning, so it needs its earlier inputs too
+                # `read_answer` keeps the earlier inputs: the module runs again from its beginning
                 arguments = pause, message.parts, skill, self.setup.converter
                 answer = await _convert(message.parts, caller, read_answer, *arguments)
             parts = answer.message_parts or [to_builtins(part) for part in message.parts]
@@ -260,7 +260,7 @@ class Admission:
             answer.other_parts,
             has_history=True,
             detached=detached,
-            # these take effect only if `transition_for_answer` lets the call run
+            # these approvals count only if `transition_for_answer` lets the call run
             approvals=pause.approved(),
             token=pause.token,
             metadata={**request.metadata, **message.metadata},
@@ -374,6 +374,11 @@ class Admission:
         return await _convert(parts, caller, split_parts, self.setup.converter, parts, skill)
 
     def _check_message(self, message: Message) -> None:
+        """Check the parts and the ids of a message; give it an id if it has none.
+
+        Raises:
+            InvalidParamsError: There are no parts or too many, or an id is not valid.
+        """
         if not message.parts:
             raise invalid("message.parts", "must contain at least one part")
         if len(message.parts) > self.max_parts:

@@ -1,4 +1,4 @@
-"""Answers to questions of modules: the inputs that a message adds to those of the paused call."""
+"""Answers to questions: new inputs for the paused call, or the choice of a skill."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ MAX_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The inputs that a call is resumed with.
+    """An answer, with the skill and the inputs of the resumed call.
 
     Attributes:
         skill: The skill to call.
@@ -62,8 +62,8 @@ def read_answer(
 ) -> Answer:
     """Return the answer in the parts of a message, merged over the inputs of the paused call.
 
-    If a part is data, the data is the answer. Otherwise the text is, as one input, or as several if
-    it is a JSON object of inputs.
+    If a part is data, or no part is text, the parts other than text are the answer. Otherwise the
+    text is the answer: one input, or several if it is a JSON object of inputs.
 
     Raises:
         InvalidParamsError: The answer is not text, and is no input or does not fit the question.
@@ -79,7 +79,7 @@ def read_answer(
     except PartError as error:
         problem = f"The answer {error}"
         return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
-    if new_inputs is None:  # no input takes text: the module finds the text in the conversation
+    if new_inputs is None:  # no input takes text, so the module gets the text as a part
         all_parts = [to_builtins(part) for part in parts]
         if pause.choices:
             all_parts = [_chosen_part(pause.choices, text), *other_parts]
