@@ -117,7 +117,7 @@ class Agent:
             self.metrics.add_gauges(self.gauges())
 
     async def open(self) -> None:
-        """Open the store; calling this again does nothing.
+        """Open the store, unless it is open.
 
         Raises:
             StoreError: The store cannot be used; the message says why.

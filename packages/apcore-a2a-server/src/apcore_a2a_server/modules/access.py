@@ -72,10 +72,10 @@ class Access:
     ) -> None:
         """Raise the error with which the call would be refused.
 
-        Module code runs in a thread, not on the event loop. The check is needed where the pipeline
-        can't refuse the call before its task is working: for executors without our steps, for
-        calls that an answer resumes, and for calls that pause for approval, since apcore asks for
-        approval before it validates input.
+        `validate` runs in a thread, since it may call the module's own preflight. The check is
+        needed where the pipeline can't refuse the call before its task is working: for executors
+        without our steps, for calls that an answer resumes, and for calls that pause for approval,
+        since apcore asks for approval before it validates input.
 
         One call is checked at a time; clients with waiting calls take turns.
 

@@ -1,4 +1,4 @@
-"""Webhook delivery: signed, retried, in order, and only to addresses that the guard allows."""
+"""Webhook delivery: signed, retried, in order, and only to allowed addresses."""
 
 from .settings import PushSettings
 
