@@ -171,7 +171,7 @@ class HostList:
         self._networks = [ip_network(network) for network in networks]
 
     def has_name(self, host: str) -> bool:
-        """Return whether the list has *host*, a name in lower case, or a wildcard for it.
+        """Return whether the list has *host* (in lower case) or a wildcard for it.
 
         The wildcard `*` does not count; see `has_any`.
         """
