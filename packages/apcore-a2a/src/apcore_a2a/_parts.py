@@ -22,7 +22,7 @@ def import_part(name: str, feature: str) -> ModuleType:
 
 @contextmanager
 def importing(name: str, feature: str) -> Generator[None]:
-    """Raise the error of `import_part` if the block imports a part *name* that is not installed."""
+    """Raise the error of `import_part` if the block can't import the part *name*."""
     package = f"apcore_a2a_{name}"
     try:
         yield
