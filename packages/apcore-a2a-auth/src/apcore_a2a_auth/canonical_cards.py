@@ -1,7 +1,7 @@
 """Canonical forms of Agent Cards, which their signatures cover (A2A 1.0 §8.4.1).
 
-There are two forms. The specification leaves out fields that have their default value, unless they
-are REQUIRED or `optional`, and keeps all values inside a `Struct`, such as the `params` of an
+There are two forms. That of the specification leaves out fields with their default value, unless
+they are REQUIRED or `optional`, and keeps all values inside a `Struct`, such as the `params` of an
 extension. The SDK (`a2a.utils.signing`) leaves out null, "", {} and [] everywhere.
 """
 
@@ -67,9 +67,9 @@ def _specification_members(message: AgentCard) -> Json:
 
 
 def _without_defaults(members: Json, kind: Descriptor) -> Json:
-    """Return *members*, the ProtoJSON of a message, without defaults of fields.
+    """Return *members*, the ProtoJSON of a message, without fields that have their default value.
 
-    REQUIRED fields are kept, even with their default, as are `optional` fields that the card has.
+    REQUIRED fields are kept, even with their default, as are `optional` fields that are set.
     """
     return {
         field.json_name: _without_nested_defaults(value, field)

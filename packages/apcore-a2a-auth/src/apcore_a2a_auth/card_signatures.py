@@ -274,7 +274,7 @@ def _read_signing_key(source: Source) -> SigningKey:
 
 
 def _read_pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
-    """Return a pinned key after its id, which may be None."""
+    """Return the id of a pinned key, which may be None, and the key."""
     if isinstance(source, Mapping):
         jwk: Json = {**source}
         key = key_of_jwk(jwk)
