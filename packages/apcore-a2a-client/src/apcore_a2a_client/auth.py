@@ -76,7 +76,7 @@ class APIKey(httpx.Auth):
         """Set the location of the key as *card* declares it; required schemes come first.
 
         Raises:
-            A2AProtocolError: The card declares it in a reserved header.
+            A2AProtocolError: The card declares the key in a reserved header.
         """
         requirements = [entry.get("schemes") for entry in card.security_requirements]
         required = [name for schemes in requirements if is_object(schemes) for name in schemes]
@@ -129,7 +129,7 @@ def authorize(request: httpx.Request, token: Any) -> httpx.Request:
     """Add *token* to *request* in the header `Authorization`, and return *request*.
 
     Raises:
-        ValueError: It is not a string, or not a valid header value.
+        ValueError: *token* is not a string, or not a valid header value.
     """
     if not isinstance(token, str):
         raise ValueError("The token function must return a string")

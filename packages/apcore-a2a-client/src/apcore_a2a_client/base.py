@@ -1,4 +1,4 @@
-"""The base class of both clients, and a helper that names their methods."""
+"""The base class of both clients, and a helper that makes their methods."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ class Client(Generic[HttpClient]):
 
 
 def copy_as_method(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
-    """Return a copy of *operation* with the name of a method of *class_name*.
+    """Return a copy of *operation* that is named as a method of *class_name*.
 
-    Python's `TypeError` for wrong arguments quotes that name: callers know the client's methods,
+    Python's `TypeError` for wrong arguments quotes the name: callers know the client's methods,
     but not those of `Operations`.
     """
     assert isinstance(operation, FunctionType)

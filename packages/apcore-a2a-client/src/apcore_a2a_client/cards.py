@@ -143,8 +143,8 @@ class AgentCard(Model):
 
     @classmethod
     def _upgrade(cls, data: Json) -> Json:
-        # 0.3 has one URL with its transport, and more in `additionalInterfaces` (0.3 §5.5), which
-        # may repeat the first.
+        # 0.3 has a main interface, and a list `additionalInterfaces` (0.3 §5.5) that may repeat
+        # the main interface.
         version = data.pop("protocolVersion", None) or "0.3"
         main = {"url": data.pop("url", None), "transport": data.pop("preferredTransport", None)}
         additional = objects(data.pop("additionalInterfaces", None))
