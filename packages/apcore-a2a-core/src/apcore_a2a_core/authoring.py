@@ -96,7 +96,7 @@ class Usage:
     """Tokens that a module has used; the metadata of its task has them as `usage`.
 
     A streaming module yields any number of these between its chunks; any module may put one into
-    `services.metadata`. The tokens of all yielded values and of all runs of a task are added up.
+    `services.metadata`. The tokens of all these values, in all runs of a task, are added up.
 
     Attributes:
         input_tokens: The number of tokens that a model has read.
@@ -270,18 +270,19 @@ class Services(Protocol):
     ) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
-        That call gets the inputs of this one, updated with those of the answer. An answer in text
-        becomes the input *field*, converted by its schema. Without a field, the text becomes the
-        one scalar input of *schema*; with neither, it becomes the one required input that is
-        missing, or the input `answer`. If the text does not fit, the question is asked again.
+        The new call gets the inputs of this one, updated with the inputs in the answer. An answer
+        in text becomes the input *field*, converted by its schema. Without a field, the text
+        becomes the one scalar input of *schema*. Without both, the text becomes the one required
+        input that is missing, or the input `answer`. If the text does not fit, the question is
+        asked again.
 
         Args:
             question: The question for the client.
             data: JSON that accompanies the question.
             field: The input that the answer becomes.
             choices: The values that the answer may have, such as texts or numbers.
-            schema: JSON Schema or pydantic model of the input *field*. Without a field, it is for
-                an object of inputs, or else for the input `answer`.
+            schema: JSON Schema or pydantic model of the input *field*. Without a field, a schema
+                with properties is for an object of inputs, and any other for the input `answer`.
             state: JSON for the next run, as `services.state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
                 that understand them; for example a file, or data with metadata.
