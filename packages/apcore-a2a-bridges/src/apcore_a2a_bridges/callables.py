@@ -43,11 +43,11 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 class FunctionAgent(Agent):
     """A function, coroutine function, generator function, or object with `__call__`, as an agent.
 
-    A function with one text parameter gets the text of the user; the parameters of other functions
-    are the typed inputs of the skill. The answer is what the function returns or yields; its return
-    type becomes the output schema. Parameters with a default and no type keep their default. A
-    parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context`
-    gets the context.
+    A function whose only input is text gets the text of the user; the parameters of other functions
+    are the typed inputs of the skill. The answer is what the function returns or yields, and the
+    function's return type becomes the output schema. Parameters with a default and no type keep
+    their default. A parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's
+    type `Context` gets the context.
 
     Functions that are not asynchronous run in threads, where a cancellation can't interrupt them;
     they see it in `turn.is_canceled`.
