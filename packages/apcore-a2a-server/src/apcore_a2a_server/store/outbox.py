@@ -304,7 +304,7 @@ class Outbox:
         return abandoned
 
     def tasks_with_failures(self) -> list[str]:
-        """Return the tasks that have webhooks whose failure has not been saved."""
+        """Return the ids of tasks with webhooks whose failure has not been saved."""
         return [*self._failing]
 
     def with_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
@@ -400,7 +400,7 @@ class Outbox:
             self._compact_at = 2 * len(self._scheduled) + 64
 
     def _restart(self, queue: WebhookQueue) -> None:
-        """Make the first event of a queue due, with no attempts yet."""
+        """Make the first event of a queue due, with no attempts yet; remove an empty queue."""
         queue.attempts = 0
         if queue.events:
             self._schedule(queue, 0)

@@ -22,8 +22,8 @@ class OutboxPort(ABC):
     def on_notification(self, listener: Callable[[], None]) -> None:
         """Set the callback for notifications that a method of this store makes due.
 
-        Poll as well: it is not called for notifications that other processes add, nor when a
-        postponed notification becomes due, and some stores do not call it in `settle`.
+        Poll as well: the callback is not called for notifications that other processes add, nor
+        when a postponed notification becomes due, and some stores do not call it in `settle`.
         """
         self._on_notification = listener
 
@@ -92,7 +92,7 @@ class OutboxPort(ABC):
         """
 
     async def mark_due(self) -> None:  # noqa: B027 - durable stores keep notifications
-        """Make those notifications due now that no other process can deliver."""
+        """Make notifications due at once if no other process can deliver them."""
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
         """Drop all notifications that no other process can deliver.

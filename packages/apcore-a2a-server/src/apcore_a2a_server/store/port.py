@@ -67,7 +67,7 @@ class Event(Struct, frozen=True):
         return isinstance(self.payload, Task) and bool(gaps(self.payload))
 
     def filled(self, record: TaskRecord | None) -> "Event":
-        """Return this first event of a task with the large messages that its record still has."""
+        """Return this event, the first of its task, with the large messages that *record* has."""
         payload = structs.replace(self.payload)
         if isinstance(payload, Task):
             history, first = ((), 0) if record is None else (record.task.history, record.first)
@@ -133,8 +133,8 @@ class Lease(Struct, frozen=True):
 class Claim:
     """A task that a replica has claimed, and must resume or end.
 
-    The task was orphaned, since its lease expired or was released, or it is paused and its deadline
-    has passed.
+    The task was orphaned (its lease expired or was released), or it is paused and its deadline has
+    passed.
 
     Attributes:
         record: the task as it was last saved.
@@ -226,9 +226,9 @@ class Change(Struct):
 class Retention:
     """How much history a store keeps.
 
-    A durable store deletes conversations whose tasks have all ended, together with these tasks
-    and their event logs, and the oldest ended tasks beyond `max_logs`. An in-process store deletes
-    only the logs.
+    A durable store deletes conversations whose tasks all ended more than `log_ttl` ago, together
+    with these tasks and their event logs, and the oldest ended tasks beyond `max_logs`. An
+    in-process store deletes only the logs.
 
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
@@ -250,9 +250,8 @@ Renew: TypeAlias = Callable[[Sequence[Lease], Replica], Awaitable[Sequence[Lease
 class Store(OperatorPort, OutboxPort):
     """A store of tasks, their events and webhooks, and an outbox of notifications.
 
-    With each change of a task's state the outbox gets a notification for each webhook of the task
-    that has not failed. A notification stays there until it is settled, or its webhook fails or is
-    deleted.
+    With each change of a task's state the outbox gets a notification for each active webhook of the
+    task. A notification stays there until it is settled, or its webhook fails or is deleted.
 
     Attributes:
         is_durable: whether tasks and their events outlive the process.

@@ -76,7 +76,7 @@ class DatabaseOutbox(Store):
         return payload
 
     async def add_large_messages(self, task: Task, first: int) -> None:
-        """Put the large messages into a history; *first* is the number of earlier messages."""
+        """Put the large messages into a task's history, which *first* messages precede."""
         parameters = missing_messages(task, first)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
@@ -176,7 +176,7 @@ async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
     """Add a webhook to a task in a transaction; it replaces the one with the same id.
 
     Raises:
-        InvalidParamsError: The task has too many.
+        InvalidParamsError: The task has too many webhooks.
     """
     await session.execute(sql.lock_webhooks, task_id=task_id)
     existing = await webhooks_of(session, task_id)
@@ -186,7 +186,7 @@ async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
 async def _replace(
     session: Session, task_id: str, existing: Sequence[Webhook], webhooks: Sequence[Webhook]
 ) -> None:
-    # a webhook of which only the position or the failure has changed keeps its attempts
+    # a webhook whose push config is unchanged keeps its attempts
     attempts = dict(await session.fetch(sql.get_attempts, task_id=task_id)) if existing else {}
     await session.execute(sql.delete_webhooks, task_id=task_id)
     arrays = webhook_arrays(webhooks, attempts)

@@ -124,7 +124,7 @@ class FileOutbox(FileStore):
 
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook active and its dead letters due; add those that it missed."""
+        """Make a failed webhook active again; make its dead letters and missed states due."""
         parameters = {"task_id": task_id, "config_id": config_id, "now": time.time()}
         row = connection.execute(sql.get_webhook, parameters).fetchone()
         if row is None or not row["has_failed"]:
@@ -204,7 +204,7 @@ def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
 
 
 def add_notifications(connection: Connection, task_id: str, events: Sequence[Event]) -> bool:
-    """Add notifications of events for each active webhook of a task; return False if none."""
+    """Add notifications of events for a task's active webhooks; return whether any were added."""
     common = {"task_id": task_id, "now": time.time()}
     parameters = [common | event_columns(event) for event in events]
     return connection.executemany(sql.add_notifications, parameters).rowcount > 0
@@ -236,7 +236,7 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, first: int) -> None:
-    """Put the large messages into a history; *first* is the number of earlier messages."""
+    """Put the large messages into a task's history, which *first* messages precede."""
     parameters = missing_messages(task, first)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)
