@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024  # bytes
 NOT_A_HOST_NAME = re.compile(r"[/@?#\s]|^[^:]*:[^:]*$|\]:|^$")
-"""Pattern of URLs and names with a port, but not of IPv6 addresses, which have several colons."""
+"""Pattern of URLs, names with a port, and empty texts.
+
+IPv6 addresses do not match, because they have several colons.
+"""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 AUTH_RATE_LIMIT = "100/minute"
@@ -131,7 +134,7 @@ class Settings:
     description: str | None = option(None, "Agent description.", otherwise="project.description")
     version: str | None = option(None, "Version of the agent.", otherwise="project.version")
     url: str | None = option(
-        None, "Public URL of the agent.", otherwise="host and port; in an app, the request's"
+        None, "Public URL of the agent.", otherwise="host and port; in an app, those of the request"
     )
     grpc_url: str | None = option(
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
@@ -153,7 +156,7 @@ class Settings:
     )
     tenants: Any = option(
         None,
-        "Skill to serve as an agent at /NAME; the value skills serves every skill.",
+        "Skill to serve as an agent at /NAME; every skill if the value is skills.",
         name="tenant",
         kind=PAIRS,
     )

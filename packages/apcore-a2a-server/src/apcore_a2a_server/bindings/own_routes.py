@@ -1,6 +1,6 @@
 """The agent's own routes under `/apcore/`, beyond A2A: for the explorer and for operators.
 
-They pass the same middleware as all other routes, and their errors have one format:
+They are behind the same middleware as all other routes, and their errors have one format:
 `{"error": {"code": "NOT_FOUND", "message": "…"}}`.
 """
 
@@ -109,7 +109,7 @@ class OwnRoutes(Endpoint):
 
     Args:
         routes: The routes.
-        is_operator: Returns whether a caller with that identity is an operator.
+        is_operator: Returns whether a caller counts as an operator, by the identity.
         handler: The operations of the protocol.
         mapper: Converts exceptions into errors.
         memory: Counts and limits the bytes that the process keeps.

@@ -62,7 +62,7 @@ class Pause:
         field: The input that an answer in text becomes.
         choices: The values that the answer may have.
         schema: JSON Schema of the answer.
-        state: JSON for the next run of the module, which clients never see.
+        state: JSON for the next run of the module; clients never see it.
         wants_verdict: Whether the question is for a yes or a no.
         trace: The span of the call, as `str` writes a `Trace`.
         identity: The identity of the caller, if another principal may answer.
@@ -143,7 +143,7 @@ class Pause:
         return Trace.read(self.trace) or new_trace()
 
     def approved(self) -> Approvals:
-        """Return the approvals of the task if the client approves the pending call."""
+        """Return the approvals of the task, with that of the pending call."""
         return Approvals([*self.granted, *([self.asked] if self.asked else ())], self.done)
 
 
@@ -408,7 +408,7 @@ class Expiries:
     """Timers that fail paused tasks when the time for an answer is over.
 
     A task that was paused by an earlier process fails when an answer arrives too late, or when a
-    replica claims it.
+    replica claims the task.
 
     Args:
         tasks: The live tasks of this process.
@@ -433,7 +433,7 @@ class Expiries:
             task_id: The task's id.
             pause: The pause.
             seconds: The time for an answer.
-            client: The client whose call it is.
+            client: The client that made the call.
         """
         self.cancel(task_id)
         self._places.enter(client)

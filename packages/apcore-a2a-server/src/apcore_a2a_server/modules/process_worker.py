@@ -23,7 +23,7 @@ SIZE = struct.Struct("!Q")
 MAX_MODULES = 100
 """Maximum number of modules that a process keeps loaded; each version of a modified file counts."""
 KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
-"""Attributes of a Context that are sent to the process, in addition to its data."""
+"""Attributes of a Context that are sent to the process, in addition to `data`."""
 RESTORABLE_PREFIXES = ("apcore.", "apcore_a2a_core.", "apcore_a2a_server.", "builtins")
 """Prefixes of the names of Python modules whose errors the server can restore."""
 
@@ -36,7 +36,8 @@ class FileModule:
         path: The file.
         name: The name under which the server has imported it.
         class_name: The qualified name of the module's class.
-        modified: The time of the file's last change, so that a modified file is loaded again.
+        modified: The time of the file's last change in nanoseconds; a modified file is loaded
+            again.
     """
 
     path: str

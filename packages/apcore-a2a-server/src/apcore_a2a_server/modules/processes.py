@@ -156,7 +156,7 @@ class _Worker:
             return await self.end()
 
     async def end(self) -> int:
-        """End the process, and those that it has started; return its exit code."""
+        """End the process and, if it still runs, the ones it started; return its exit code."""
         self._writer.close()
         if not self.has_ended:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -171,7 +171,7 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
 
 
 class ProcessPool:
-    """A pool of processes for modules that compute, by default as many as there are cores.
+    """A pool of processes for modules that compute.
 
     A process is started when none is free, and kept for further calls. A process whose call is
     canceled or times out is ended.
@@ -180,7 +180,7 @@ class ProcessPool:
     processes, other clients may start additional ones. At most *limit* idle processes are kept.
 
     Args:
-        limit: Maximum number of modules that run at a time; by default, the number of cores.
+        limit: Number of processes without the additional ones; by default, the number of cores.
         share: The fraction of all processes that each client can count on; None for no shares.
     """
 
@@ -204,7 +204,7 @@ class ProcessPool:
             inputs: Its inputs.
             context: The apcore Context of the call.
             begin: Called just before the module.
-            client: The client whose call it is.
+            client: The client that made the call.
 
         Raises:
             ModuleProcessError: The process ended before the module returned.
