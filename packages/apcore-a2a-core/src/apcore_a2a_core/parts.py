@@ -190,7 +190,8 @@ def as_inputs(value: object) -> Json:
     apcore reads the approval token from the inputs; clients may never set it, so it is removed.
 
     Raises:
-        PartError: *value* is not an object, or is too large or nested too deeply.
+        PartError: *value* is not an object, is too large or nested too deeply, or has a number
+            that is not finite.
     """
     if not is_object(value):
         raise PartError("Part must hold a JSON object")
