@@ -13,7 +13,10 @@ from apcore_a2a_client import AgentCard, Task, TaskPage
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Lone surrogates, bidirectional controls, and terminal controls except line feeds and tabs."""
+"""Surrogates, line separators, bidirectional controls and terminal controls.
+
+Line feeds and tabs are not among them.
+"""
 
 
 def clean(text: str) -> str:
@@ -69,7 +72,7 @@ class Printer:
 
     Attributes:
         chunks: The number of chunks that have been printed.
-        shows_states: Whether progress is shown for a task without a message, too.
+        shows_states: Whether progress is also shown for a task without a message.
     """
 
     chunks = 0
