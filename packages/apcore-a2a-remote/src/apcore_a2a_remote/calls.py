@@ -246,7 +246,7 @@ class Call:
         return Message.of(Message(tuple(parts), metadata=metadata))
 
     def _other_parts(self) -> list[Any]:
-        """Return parts of the caller's message that are not inputs; none for a nested call."""
+        """Return the parts of the caller's message that are not inputs; none for a nested call."""
         parts: Any = getattr(self._services, "parts", ()) if self._is_outermost else ()
         return [*parts]
 
@@ -379,7 +379,7 @@ class Call:
         return approval if is_object(approval) and isinstance(approval.get("id"), str) else None
 
     def _is_approved_here(self, approval: Json) -> bool:
-        """Return whether the request is for the very call that was approved here before it ran."""
+        """Return whether the request is for this very call, and the call was approved here."""
         is_gated = self._skill.is_gated
         is_for_skill = approval.get("skill") == self._skill.remote_id
         return is_gated and is_for_skill and approval.get("arguments") == dict(self._inputs)
