@@ -314,7 +314,7 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
 
 
 def list_webhooks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
-    """List the webhooks of the caller's tasks, or for an operator, of all tasks."""
+    """List the webhooks of the caller's tasks or, for an operator, of all tasks."""
     out.webhooks(client.list_webhooks(state=arguments.state, limit=arguments.limit))
     return SUCCESS
 
