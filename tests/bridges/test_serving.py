@@ -138,9 +138,9 @@ async def test_a_target_may_describe_agents_or_name_their_skills(
         ("agents: {a: 1}", "map the ids of skills to agents"),
         ("bindings: []", "neither has bindings"),
         ("- 1", "neither has bindings"),
-        ("a: [", "not valid YAML"),
+        ("a: [", "can't be read as YAML"),
         (f"#{'x' * MAX_FILE}", f"agents.yaml is larger than {MAX_FILE} bytes"),
-        ("a: !!python/object:os.system {}", "not valid YAML"),
+        ("a: !!python/object:os.system {}", "can't be read as YAML"),
     ],
 )
 def test_a_wrong_description_of_agents_is_refused(folder: Path, content: str, problem: str) -> None:

@@ -94,7 +94,7 @@ async def async_serve(source: Any, settings: Settings) -> Starlette:
 
 
 def _warn_of_any_host(settings: Settings) -> None:
-    """Warn that web pages may call the agent; `serve` has its own checks."""
+    """Warn if web pages may call the agent; `serve` has its own checks."""
     if settings.auth is None and not settings.allowed_hosts:
         message = (
             "Neither auth= nor allowed_hosts= is set: any web page can call this agent through a "
@@ -125,7 +125,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with contextlib.AsyncExitStack() as stack:  # all are closed, whatever one raises
+        async with contextlib.AsyncExitStack() as stack:  # runs all callbacks, even if one raises
             if isinstance(executor, apcore.Executor) and is_own_executor:
                 stack.push_async_callback(asyncio.to_thread, executor.close)
             if api_connections is not None:
@@ -148,7 +148,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
-    # The routes that are added from here on are not in tenants.
+    # The routes that are added from here on are not served for tenants.
     routes.append(Route(OWN_PATH, _own_routes(agent, settings)))
     if agent.metrics is not None:
         routes.append(Route("/metrics", agent.metrics.show))
@@ -280,7 +280,7 @@ def _middleware(
 class AgentApplication(Starlette):
     """A Starlette application that routes the most frequent requests without a search.
 
-    Everything else is Starlette's: other requests, routes and middleware that users add.
+    Starlette routes other requests. Users may add routes and middleware as usual.
 
     Args:
         middleware: The agent's middleware, the outermost first; one of them answers unhandled

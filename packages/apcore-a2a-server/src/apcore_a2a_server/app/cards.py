@@ -85,7 +85,7 @@ class CardPages:
     Args:
         skills: The skills.
         access: The access rules.
-        settings: The description of the agent.
+        settings: The options.
 
     Attributes:
         signer: The signer of the cards; None if they are not signed.
@@ -119,8 +119,8 @@ class CardPages:
         If the agent has authentication, skills that need approval are left out. The response is
         304 if the client already has the card (RFC 9110 §13.1.2).
 
-        The card of a tenant has only its skill. If that is left out of the public card, anonymous
-        callers get 404.
+        The card of a tenant has only the tenant's skill. If the public card leaves out that skill,
+        anonymous callers get 404.
         """
         card, caching = self._recent_card(scope), self._caching
         if card is None:

@@ -1,4 +1,4 @@
-"""Calls: admitted messages that can run, and their stored form."""
+"""Calls of skills, and their stored form."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -44,10 +44,10 @@ class Call(Struct, frozen=True):
         skill: The skill to run.
         inputs: The inputs of its module.
         message: The message that the call comes from, with the ids of its task and context.
-        caller: The sender of the message.
-        streaming: Whether to call the module's `stream` method.
+        caller: The requester of the task.
+        streaming: Whether to call the module's `stream` method, if it has one.
         other_parts: The parts of the message that are not inputs, as JSON.
-        has_history: Whether the call belongs to a conversation that existed before.
+        has_history: Whether the conversation may have earlier messages.
         detached: Whether the task continues when no client waits for it.
         approvals: The approvals of the task so far.
         token: The approval id to resume with, if the executor has its own approval handler.
@@ -61,7 +61,7 @@ class Call(Struct, frozen=True):
             the answer does not fit.
         problem: Why the answer does not fit; empty if it does.
         trace: The span of the call, the parent of the spans of calls that its module makes.
-        answered_by: The principal that answers for the caller; empty if the caller answers.
+        answered_by: The principal that answers in place of the requester; else empty.
     """
 
     skill: Skill

@@ -179,7 +179,7 @@ class Restart(Update, frozen=True):
 
 
 def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
-    """Set the status; its former message, the client's and the reply go into the history."""
+    """Set the status; its former message, the received message and the reply join the history."""
     task = record.task
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "stateHistory" in task.metadata.get("apcore", ()):
@@ -320,8 +320,8 @@ async def change(
         if live_task is None:
             break
         # the lock orders changes within this process; the version in `write` detects changes
-        # by other replicas. After such a change the preconditions may no longer hold, so every
-        # attempt starts from the stored record.
+        # by other replicas. After such a change the preconditions may no longer hold, so the next
+        # attempt reads the task again.
         await live_task.lock.acquire()
         try:  # `async with` would make three coroutines for each chunk
             current = live_task.record
@@ -372,7 +372,7 @@ def is_approval_request(message: Message | None) -> bool:
 
 
 def _successor(record: TaskRecord, update_count: int) -> TaskRecord:
-    """Return a copy of *record* to apply updates to, with the version that follows them.
+    """Return a copy of *record* to apply updates to, with the version that it has after them.
 
     Its task is another object with the same members, since readers may hold the current one. Parts
     are appended to the same list: copying a growing artifact for each chunk would cost quadratic

@@ -24,6 +24,7 @@ def call_key(skill_id: str, arguments: Mapping[str, Any]) -> str:
 
     Raises:
         TypeError: The arguments can't be represented in JSON.
+        ValueError: The arguments contain themselves.
     """
     return json.dumps([skill_id, arguments], sort_keys=True)
 
@@ -169,7 +170,7 @@ class ApprovalPolicy(NamedTuple):
     asks_client: bool
     """Whether that step asks the client, and not the operator's own handler."""
     reads_yaml: bool
-    """Whether that step requests approval that only the YAML of a module requires."""
+    """Whether that step can request approval that only the YAML of a module requires."""
 
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.

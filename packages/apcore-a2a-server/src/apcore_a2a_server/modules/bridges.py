@@ -118,7 +118,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         is_too_large = path.stat().st_size > MAX_FILE
         content: Any = None if is_too_large else yaml.safe_load(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise TargetError(f"{path} is not valid YAML: {clean(str(error), 500)}") from None
+        raise TargetError(f"{path} can't be read as YAML: {clean(str(error), 500)}") from None
     if is_too_large:
         raise TargetError(f"{path} is larger than {MAX_FILE} bytes")
     if not is_object(content) or not ({"bridge", "adapter", "agent", AGENTS} & content.keys()):

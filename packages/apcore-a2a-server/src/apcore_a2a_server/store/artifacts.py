@@ -19,7 +19,8 @@ def append_parts(
 ) -> None:
     """Append parts to a list.
 
-    A text joins the last part of the list if that is a text of under *max_joined* characters.
+    A text joins the last part of the list if both can become one part (see `_are_joinable`) and the
+    last part has under *max_joined* characters.
     """
     for part in new_parts:
         is_joinable = bool(parts) and _are_joinable(parts[-1], part)
