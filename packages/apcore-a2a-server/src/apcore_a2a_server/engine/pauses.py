@@ -53,7 +53,7 @@ class Pause:
         parts: The parts of the call's message that are not inputs.
         expires: Time at which the pause expires, in seconds since the epoch, by the store's clock.
         granted: The approved calls, each as a `call_key`.
-        done: The results of approved calls that have run, by `call_key`.
+        done: The results of approved calls that have run, see `Approvals`.
         asked: The call that needs approval, as a `call_key`.
         token: The approval id to resume with, if the executor has its own approval handler.
         question: The question of the module, or of the server about the skill to call; None if the

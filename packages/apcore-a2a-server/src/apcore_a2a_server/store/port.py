@@ -227,8 +227,8 @@ class Retention:
     """How much history a store keeps.
 
     A durable store deletes conversations whose tasks all ended more than `log_ttl` ago, together
-    with these tasks and their event logs, and the oldest ended tasks beyond `max_logs`. An
-    in-process store deletes only the logs.
+    with these tasks and their event logs, and the oldest ended tasks beyond `max_logs`. For an
+    in-process store, these values apply only to the logs.
 
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
