@@ -30,9 +30,9 @@ LIFETIME = 60.0
 COOLDOWN = 30.0
 """Seconds between two fetches for unknown key ids, which any client can make up."""
 RETRY = 5.0
-"""Seconds between two attempts while the issuer does not respond."""
+"""Seconds between two attempts while fetches fail."""
 MAX_STALE = 3600.0
-"""Age in seconds up to which the last keys are used while the issuer does not respond."""
+"""Age in seconds up to which the last keys are used while fetches fail."""
 TIMEOUT = 5.0
 """Seconds for one fetch, including discovery."""
 MAX_BYTES = 256 * 1024
@@ -86,7 +86,7 @@ class Jwks:
             return
         if now - tried_at >= RETRY:
             self._start_fetch()
-        # if the issuer was down at a recent attempt, use its last keys without waiting for it
+        # if a recent fetch has failed, use the last keys without waiting for the next fetch
         is_usable = self._is_failing and age <= MAX_STALE and now - tried_at < LIFETIME
         if age >= LIFETIME and not is_usable and self._fetch_task is not None:
             await asyncio.shield(self._fetch_task)
@@ -137,7 +137,10 @@ class Jwks:
         self._fetched_at, self._is_failing = monotonic(), False
 
     def _matching_key(self, header: Mapping[str, Any]) -> VerificationKey | None:
-        """Return the one key that matches the algorithm and any id in *header*, or None."""
+        """Return the only key that fits the algorithm and the id in *header*, or None.
+
+        A header without an id fits keys with any id.
+        """
         key_id, algorithm = header.get("kid"), header.get("alg")
         candidates = [key for kid, key in self._keys if key and key_id in (None, kid)]
         matches = [key for key in candidates if algorithm in key.algorithms]
