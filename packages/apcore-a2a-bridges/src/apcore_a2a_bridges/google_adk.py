@@ -43,7 +43,7 @@ def user_id_of(turn: Turn) -> str:
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
-    """Convert a part of a message to one of google-genai: text, a file, or data as JSON."""
+    """Convert a part of a message to a `Part` of google-genai: text, a file, or data as JSON."""
     from google.genai import types
 
     file = file_in(part)
@@ -58,8 +58,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of ADK to chunks: texts, files and tokens; thoughts are left out."""
-    if not hasattr(event, "long_running_tool_ids"):
+    """Convert an event of ADK to chunks: texts, files and token counts; thoughts are left out."""
+    if not hasattr(event, "long_running_tool_ids"):  # typed output, not an event
         return event
     chunks: list[Any] = []
     for part in _parts_of(event):
@@ -86,8 +86,8 @@ class ADKAgent(Agent):
 
     Args:
         agent: The agent.
-        runner: The runner to use, with its services; by default, one with sessions in memory.
-        session_service: The service for sessions, if there is no runner.
+        runner: The runner to use, with its services; by default, a new one.
+        session_service: The service for sessions, if there is no runner; by default, in memory.
         app_name: The name of the application in ADK, if there is no runner.
         run_config: ADK's config of runs; by default, text is streamed.
         options: Options of `Agent`.
@@ -117,8 +117,8 @@ class ADKAgent(Agent):
         self._run_config = run_config
         if getattr(agent, "input_schema", None) is not None and not options.get("input_key"):
             self.input_schema = agent.input_schema
-        self._is_typed = isinstance(getattr(agent, "output_schema", None), type)
-        if self._is_typed:
+        self._has_typed_output = isinstance(getattr(agent, "output_schema", None), type)
+        if self._has_typed_output:
             self.output_schema = agent.output_schema
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -127,7 +127,7 @@ class ADKAgent(Agent):
 
         runner, user_id, session_id = self._get_runner(), user_id_of(turn), _session_id(turn)
         await self._restore(runner, turn)
-        message = types.Content(role="user", parts=await self._message(turn))
+        message = types.Content(role="user", parts=await self._message_parts(turn))
         hide_exception_texts("google_adk")
         events = runner.run_async(
             user_id=user_id,
@@ -145,15 +145,15 @@ class ADKAgent(Agent):
                 # the event after partial ones repeats their texts
                 new_event = _without_texts(event) if has_partial and not event.partial else event
                 has_partial = bool(event.partial)
-                if self._is_typed:
-                    final_text = final_text if event.partial else _text_of(event) or final_text
+                if self._has_typed_output:
+                    final_text = final_text if event.partial else _event_text(event) or final_text
                     new_event = _without_texts(event)
                 yield new_event
         if failure:
             raise ADKError(failure)
         if waiting_calls:
             await self._pause(runner, turn, [*waiting_calls.values()])
-        if self._is_typed and final_text:
+        if self._has_typed_output and final_text:
             yield json.loads(final_text)
 
     async def close(self) -> None:
@@ -163,7 +163,7 @@ class ADKAgent(Agent):
             self._runner = None
 
     def _get_runner(self) -> Any:
-        """Return the runner; a new one is made with the first turn."""
+        """Return the runner; if none was passed, the first turn makes one."""
         if self._runner is None:
             from google.adk.runners import Runner
             from google.adk.sessions import InMemorySessionService
@@ -179,7 +179,7 @@ class ADKAgent(Agent):
 
         return self._run_config or RunConfig(streaming_mode=StreamingMode.SSE)
 
-    async def _message(self, turn: Turn) -> list[Any]:
+    async def _message_parts(self, turn: Turn) -> list[Any]:
         """Return the parts for the agent: those of the message, or the answers to its tools."""
         from google.genai import types
 
@@ -226,7 +226,7 @@ class ADKAgent(Agent):
             state["session"] = {"state": to_json(session.state), "events": events}
         tools = [_describe_call(call) for call in calls]
         question = "\n".join(tool.pop("hint", "") or _format_call(tool) for tool in tools)
-        data, parts = {"tools": tools}, [_part_of(call) for call in calls]
+        data, parts = {"tools": tools}, [_call_part(call) for call in calls]
         if all(call.name == CONFIRMATION for call in calls):
             turn.approve(question, data, state=state, parts=parts)
         turn.ask(question, data, state=state, parts=parts)
@@ -257,7 +257,7 @@ def _parts_of(event: Any) -> list[Any]:
     return (event.content.parts or []) if event.content else []
 
 
-def _text_of(event: Any) -> str:
+def _event_text(event: Any) -> str:
     return "".join(part.text for part in _parts_of(event) if part.text and not part.thought)
 
 
@@ -281,7 +281,7 @@ def _long_running_calls(event: Any) -> dict[str, Any]:
     return {call.id: call for call in calls if call.id in ids}
 
 
-def _part_of(call: Any) -> Json:
+def _call_part(call: Any) -> Json:
     """Return a function call as clients of ADK expect it: a part with metadata."""
     metadata = {meta_key("adk", "type"): FUNCTION_CALL, meta_key("adk", "is_long_running"): True}
     members = call.model_dump(mode="json", exclude_none=True, by_alias=True)
