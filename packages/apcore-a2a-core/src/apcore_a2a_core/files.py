@@ -15,8 +15,8 @@ FILE_FORMATS = frozenset({"base64", "binary", "byte"})
 def file_members(schema: Schema) -> dict[str, str]:
     """Return the properties that are files in base64, and their media types.
 
-    These have a `format` for files, a `contentEncoding`, or a `contentMediaType` other than JSON
-    (JSON Schema 2020-12 §8). Without a `contentMediaType`, the media type is
+    Such properties have a `format` for files, a `contentEncoding`, or a `contentMediaType` other
+    than JSON (JSON Schema 2020-12 §8). Without a `contentMediaType`, the media type is
     `application/octet-stream`: any file fits.
 
     >>> file_members({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
@@ -73,5 +73,5 @@ def takes_any_files(descriptor: object) -> bool:
 
 
 def is_file_part(part: Mapping[str, Any]) -> bool:
-    """Return whether a part in any spelling holds a file or its URL."""
+    """Return whether a part, in the JSON of A2A 1.0 or 0.3, holds a file or its URL."""
     return any(part.get(name) is not None for name in ("raw", "url", "file", "bytes", "uri"))
