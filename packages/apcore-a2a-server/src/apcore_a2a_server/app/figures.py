@@ -46,7 +46,7 @@ STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
 """Figures that end with the worker."""
 POSITIONS = {name: position for position, name in enumerate((*COUNTERS, *STATE))}
 FLAGS = 1
-"""Number of cells before the rows: one, which says whether all workers are draining."""
+"""Number of flags before the rows; `is_draining` is the only flag."""
 CELL = 8  # bytes of a float
 
 

@@ -23,7 +23,7 @@ MAX_CHECK_WAIT = 0.25
 MAX_WRITE_AGE = 2.0
 """Maximum age in seconds of a write that shows that the store works.
 
-A replica without tasks writes once a second, to claim orphaned tasks.
+With a durable store, a replica without tasks writes once a second, to claim orphaned tasks.
 """
 WORKER_TIMEOUT = 10
 """Seconds after which a worker whose event loop has not run counts as stuck."""
@@ -37,7 +37,7 @@ class HealthPage:
     With several workers, the response is about all of them, whichever gets the request.
 
     Args:
-        setup: The parts that it checks: modules, task store and state of the process.
+        setup: Provides the modules, the task store and the state of the process.
         figures: The figures of all workers.
         companions: The companions, whose state does not make the agent unhealthy.
     """
