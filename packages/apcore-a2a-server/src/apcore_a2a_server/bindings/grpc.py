@@ -246,7 +246,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _answer(
         self, handler: Any, path: str, requests: AsyncIterator[bytes], context: Any
     ) -> Any:
-        """Answer one call; return the response unless it is a stream, which is written here."""
+        """Answer one call; return the response, or None when a stream has been written."""
         start, status = time.perf_counter(), 499  # in case the client disconnects
         host = host_of(context.peer())
         begin_facts(client=host)
@@ -353,7 +353,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         Memory counts the message until the call ends: the SDK's servicer keeps it until then.
 
         Raises:
-            InvalidRequestError: The call has no message.
+            InvalidRequestError: The call has no message, or its message is malformed.
+            BodySizeError: The message has too many values.
             TooMuchError: There is no memory for the message.
         """
         body = await self._read(requests, caller.client)

@@ -39,8 +39,9 @@ class GrpcLimits:
 class ReadSlots:
     """Slots for the messages that are being read.
 
-    gRPC buffers a message until it is complete, and shows its size only then. So the slots are few
-    enough that all messages in them may have the maximum size; one client has at most half of them.
+    gRPC buffers a message until it is complete, and shows its size only then. So each slot
+    stands for a message of the maximum size, and there are only as many slots as fit into memory.
+    One client has at most half of them.
 
     Args:
         total: The number of messages that are read at a time.

@@ -86,8 +86,8 @@ async def read_body(
     Args:
         receive: ASGI's `receive`.
         limit: Maximum size of the body, in bytes.
-        body_bytes: Counts its bytes; a small body is not counted, so that tasks can be canceled
-            even if there is no memory for more.
+        body_bytes: Counts the bytes of the body; a small body is not counted, so that tasks can be
+            canceled even if there is no memory for more.
 
     Returns:
         The body, or the error if it is larger (RFC 9110 §15.5.14) or there is no memory for it;
@@ -129,7 +129,7 @@ async def read_body(
 def with_extension_headers(scope: Scope, send: Send) -> Send:
     """Return a `send` that adds a header with the requested extensions that the agent supports.
 
-    It has the name of the request's header: `A2A-Extensions`, or `X-A2A-Extensions` in 0.3.
+    The header has the same name as in the request: `A2A-Extensions`, or `X-A2A-Extensions` in 0.3.
     """
     headers: list[tuple[bytes, bytes]] = []
     for header in EXTENSION_HEADERS:
@@ -233,9 +233,9 @@ async def _send_batches(send: Send, connection: Connection, stream: Stream) -> N
     with suppress(ClientDisconnectedError), connection.watched():
         async with aclosing(stream.events):
             async for batch in stream.events:
-                try:
+                try:  # not around the loop: stores raise OSError, too
                     await _send_batch(send, batch, stream)
-                except OSError:  # ASGI 2.4; not around the loop: stores raise OSError, too
+                except OSError:  # the client has disconnected (ASGI 2.4)
                     connection.disconnected = True
                     return
                 del batch  # it may be large, and the wait for the next one long
@@ -286,15 +286,15 @@ def _is_large(payload: Payload) -> bool:
     """Return whether a task or an artifact has many parts, or long texts."""
     if isinstance(payload, TaskStatusUpdateEvent):
         return False
-    owners = (
+    containers = (
         (*payload.artifacts, *payload.history) if isinstance(payload, Task) else (payload.artifact,)
     )
     count = size = 0
-    for owner in owners:
-        count += len(owner.parts)
+    for container in containers:
+        count += len(container.parts)
         if count > MANY_PARTS:
             return True
-        for part in owner.parts:
+        for part in container.parts:
             size += content_size(part, LONG_TEXT)
     return size >= LONG_TEXT
 

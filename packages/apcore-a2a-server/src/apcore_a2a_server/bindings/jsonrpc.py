@@ -141,7 +141,7 @@ def check_media_type(headers: Mapping[str, str]) -> None:
     """Refuse a body whose `Content-Type` is not JSON; a missing one is accepted.
 
     Raises:
-        BodyTypeError: The media type is another one.
+        BodyTypeError: The media type is not JSON.
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
