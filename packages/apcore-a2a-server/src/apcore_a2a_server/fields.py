@@ -88,7 +88,7 @@ class Option:
     """An option: its declaration and, from `field` on, attributes derived from its field.
 
     Attributes:
-        help: A sentence that can be understood without the help of other options.
+        help: A sentence that can be understood on its own.
         default: The value if none is set.
         section: The heading above this option and those after it.
         otherwise: A description of the default, if the value itself does not explain it.
@@ -210,7 +210,7 @@ def option(default: T, help: str, **attributes: Any) -> T:
 
     Args:
         default: The value if none is set.
-        help: A sentence that can be understood without the help of other options.
+        help: A sentence that can be understood on its own.
         attributes: Further attributes of `Option`.
     """
     declaration = Option(default=default, help=help, **attributes)
@@ -308,7 +308,7 @@ def configured_by(
 ) -> Callable[[Callable[[Any, S], R]], Configured[P, R]]:
     """Decorate a function of a source and settings to take the settings' fields as keywords.
 
-    Type checkers take the keywords from the dataclass, so they need no second declaration.
+    Type checkers take the keywords from the dataclass, so that no second declaration is needed.
 
     Args:
         settings: The dataclass of the settings.
@@ -363,7 +363,7 @@ def configured_by(
 
 
 def _hint(keyword: str, settings: Any) -> str:
-    """Return a hint: the option whose object has this field, or an option with a similar name."""
+    """Return a hint: the option whose class has this field, or an option with a similar name."""
     for dataclass_field in fields(settings):
         for cls in (dataclass_field.type, *get_args(dataclass_field.type)):
             if is_dataclass(cls) and keyword in {nested.name for nested in fields(cls)}:

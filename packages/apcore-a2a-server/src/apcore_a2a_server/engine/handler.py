@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # `spans` needs an extra
     from apcore_a2a_server.spans import Spans
 
 DEFAULT_PAGE_SIZE = 50
-"""Number of tasks on a page if the request names none."""
+"""Default number of tasks on a page."""
 MAX_PAGE_SIZE = 100
 """Maximum number of tasks on a page of `ListTasks` (A2A 1.0 §3.1.4)."""
 MAX_CREATED_PAGE_SIZE = 200
@@ -326,7 +326,7 @@ class Handler:
     def _view(self, record: TaskRecord, caller: Caller) -> Task:
         """Return a task as *caller* may see it."""
         rules = self.operators
-        # the expression of `are_set`, without a call: this runs for each send
+        # the same as `not rules.are_set`, without a call: this runs for each send
         only_owners_have_access = rules.operators is None and rules.approvers is None
         return record.task if only_owners_have_access else rules.view(record, caller)
 
@@ -338,7 +338,7 @@ class Handler:
     async def _webhook(
         self, push: PushConfigs | None, request: Request, trace: Trace | None
     ) -> Webhook | None:
-        """Return the push config in the message; None without *push*."""
+        """Return the webhook that the message requests; None if *push* is None."""
         if push is None:
             return None
         principal = request.caller.principal

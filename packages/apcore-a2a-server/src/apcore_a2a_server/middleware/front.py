@@ -225,7 +225,7 @@ def origin_of(url: str) -> str:
 
 
 def protect_page(start: Message) -> None:
-    """Add the security headers that an HTML response lacks to its start message."""
+    """Add to the start message of an HTML response the security headers that it lacks."""
     for name, value in start.get("headers", ()):
         if name == b"content-type":
             if value.lower().startswith(b"text/html"):

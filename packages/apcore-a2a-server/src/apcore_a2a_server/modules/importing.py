@@ -64,6 +64,7 @@ def import_module_of(name: str, target: str) -> ModuleType:
 
 def _reason(error: Exception, file: Path) -> str:
     """Describe *error* and its line in *file*, as `reason_of` does for a ModuleLoadError."""
+    # `reason_of` looks for the line in the file that `module_id` names
     wrapped = ModuleLoadError(module_id=str(file.absolute()), reason="")
     wrapped.__cause__ = error
     return reason_of(wrapped)
