@@ -197,7 +197,7 @@ class InProcessStore(Store):
         try:
             if change.webhook is not None:
                 await self._add_webhook(change.record.task.id, change.webhook)
-        except BaseException:  # of any kind; only the version has changed so far
+        except BaseException:  # any error, or a cancellation; only the version has changed so far
             task_log.version = change.base
             raise
         try:
@@ -359,7 +359,7 @@ class InProcessStore(Store):
         return dead_letters
 
     async def mark_due(self) -> None:
-        """Make all notifications due now."""
+        """Make all notifications due now, except those that are being delivered."""
         self._outbox.mark_due()
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:

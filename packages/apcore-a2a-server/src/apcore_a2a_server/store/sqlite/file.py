@@ -64,7 +64,7 @@ class ProcessLock:
     link.
 
     Args:
-        path: The file. It is created if it does not exist, accessible to its owner only, as it
+        path: The file. If it does not exist, it is created with access for its owner only, as it
             holds data of callers. SQLite gives its other files the same permissions.
     """
 
