@@ -18,7 +18,7 @@ from .parts import Json
 from .turn import Turn
 
 MAX_SESSIONS = 10_000
-"""Maximum number of conversations whose sessions in Codex an agent remembers."""
+"""Maximum number of Codex sessions that an agent remembers, one for each conversation."""
 CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 """Members that count input tokens: new ones, and those written to or read from the cache."""
 
@@ -144,7 +144,7 @@ class CodexAgent(CommandAgent):
         return [*([Command([*self._command, *resume, *images], text)] if resume else ()), begin]
 
     def take_value(self, value: Any, turn: Turn) -> Any:
-        """Remember the id of the session; count only the tokens of this turn."""
+        """Remember the session of Codex; count only the tokens of this turn."""
         session_id = turn.session_id
         if value.get("type") == "thread.started":
             session = self._sessions.pop(session_id, None)

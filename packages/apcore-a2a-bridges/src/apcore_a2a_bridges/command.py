@@ -1,4 +1,4 @@
-"""Agents that are programs, run once for each turn: OpenClaw and others."""
+"""Agents that are programs, run for each turn: OpenClaw and others."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class CommandAgent(Agent):
         return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text
 
     def take_value(self, value: Any, turn: Turn) -> Any:
-        """Return a value of the output for `part_out`; subclasses may remember a session."""
+        """Rename the member `output_key` to `text`; subclasses may also remember a session."""
         if is_object(value) and self.output_key in value:
             data = {name: member for name, member in value.items() if name != self.output_key}
             return {**data, parts.TEXT: str(value[self.output_key])}

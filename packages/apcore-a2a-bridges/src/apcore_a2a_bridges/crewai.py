@@ -30,7 +30,7 @@ CHAT = "crew_chat_messages"
 """The input of a crew in which CrewAI expects the conversation."""
 ROLES = {"user": "user", "agent": "assistant"}
 MAX_NAME = 80
-"""Maximum number of characters of the description that name a task without a name."""
+"""Maximum number of characters of a task's description that are shown in place of a name."""
 
 
 def part_out(event: Any, turn: Turn) -> Any:

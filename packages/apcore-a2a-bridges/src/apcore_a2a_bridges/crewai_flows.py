@@ -43,7 +43,7 @@ class _PausedFlow:
     feedback: Json | None = None
 
     def answer(self, answer: Any) -> None:
-        """Record the answer to the last question of the flow."""
+        """Record the user's answer to the last question, or the user's feedback."""
         text = text_of(answer)
         if self.answers:
             self.answers[-1]["answer"] = text
@@ -64,8 +64,7 @@ class CrewAIFlowAgent(Agent):
 
     Args:
         flow: The flow, or a function without parameters that returns a new one.
-        methods: Names of the methods whose streamed text is the text of the answer, if their
-            models stream.
+        methods: Names of the methods whose models stream the text of the answer.
         options: Options of `Agent`.
     """
 
@@ -81,7 +80,7 @@ class CrewAIFlowAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._kind = kind
         self._fields = {name: getattr(template, name) for name in template.model_fields_set}
-        if not template._instance_persistence:  # the class creates one for each flow
+        if not template._instance_persistence:  # the class creates a persistence for each flow
             self._fields.pop("persistence", None)
         self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
         self._methods = frozenset(methods)
@@ -160,7 +159,7 @@ class CrewAIFlowAgent(Agent):
 
 
 def _inputs_model(state: BaseModel) -> type[BaseModel]:
-    """Return the model of the inputs of a typed state: its fields, except `id` and `history`."""
+    """Return a model with the fields of a typed state, except `id` and `history`."""
     fields = [*type(state).model_fields.items()]
     inputs: Any = {name: (f.annotation, f) for name, f in fields if name not in {ID, HISTORY}}
     model: type[BaseModel] = create_model(f"{type(state).__name__}Inputs", **inputs)

@@ -65,7 +65,7 @@ class Run:
             context that emits the event.
 
     Attributes:
-        result: The value that this coroutine has returned.
+        result: The value that the coroutine of `start` has returned.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Run:
             raise self._error
 
     def _main(self) -> None:
-        """Run in the thread."""
+        """Prepare the thread for CrewAI, and perform the run."""
         from crewai.events.stream_context import add_stream_sink
 
         detach_from_terminal()
@@ -173,7 +173,7 @@ def detach_from_terminal() -> None:
 
 
 def keep_private() -> None:
-    """Turn off CrewAI's telemetry, and log its records at DEBUG.
+    """Turn off CrewAI's telemetry, and log CrewAI's records at DEBUG.
 
     Variables that are set already stay as they are.
     """
