@@ -134,7 +134,7 @@ def _pop_credentials(members: dict[str, Any], name: str) -> Any:
     """Remove an agent's credentials from *members*; return them, or those in the environment.
 
     Raises:
-        ValueError: There are several kinds of them, or a part is missing.
+        ValueError: Several kinds of credentials are given, or a part of them is missing.
     """
     upper = name.upper()
     token = members.pop("token", None) or os.environ.get(TOKEN_VARIABLE + upper)

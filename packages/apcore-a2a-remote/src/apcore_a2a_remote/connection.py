@@ -117,7 +117,7 @@ class Connection:
         return any(extension.uri == EXTENSION_URI for extension in extensions)
 
     def conversation_of(self, context: Any) -> str | None:
-        """Return the id of a call's conversation at the agent; None if it is in no conversation."""
+        """Return the id of a call's conversation at the agent; None if the call has none."""
         context_id = context.data.get(CONTEXT_ID)
         return conversation_id(self.url, context.identity, context_id) if context_id else None
 

@@ -122,7 +122,7 @@ class Output:
         ]
         output = self._merge_values(data)
         texts = [part.text for part in parts if part.text is not None]
-        # some agents send data as text too, for clients that read only text
+        # some agents repeat data as text: beside typed data, text counts only for a text field
         if texts and (self._text_field or self._schema is None or not data):
             output[self._text_name] = "".join(texts)
         for part in parts:
