@@ -83,8 +83,7 @@ class Connection:
     def watched(self) -> "Watch":
         """Return a context manager that cancels its block when the client disconnects.
 
-        Raises:
-            ClientDisconnectedError: The client disconnected.
+        The block then ends with `ClientDisconnectedError`.
         """
         return Watch(self)
 
@@ -148,7 +147,7 @@ class Caller(Struct, frozen=True):
         client: The key that limits count by: the principal, the client address of an anonymous
             caller, or the value of `client_key`.
         scheme: The scheme of the request's URL.
-        trace: The position of the request in its trace; None if the client names none.
+        trace: The position of the request in its trace; None if the client names no trace.
     """
 
     principal: str = ""
@@ -162,7 +161,7 @@ class Caller(Struct, frozen=True):
     trace: Trace | None = None
 
     def packed_identity(self) -> dict[str, Any] | None:
-        """Return the identity as JSON; None if there is none, or it can't be written as JSON."""
+        """Return the identity as JSON; None if it is not apcore's, or can't be written as JSON."""
         if not isinstance(self.identity, ApcoreIdentity):
             return None
         try:
