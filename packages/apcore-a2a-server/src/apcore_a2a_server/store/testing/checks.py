@@ -129,7 +129,7 @@ async def events_are_numbered_without_gaps_and_stored_unchanged(store: Store) ->
 
 
 @check
-async def events_are_read_from_any_version_on(store: Store) -> None:
+async def events_after_any_version_can_be_read(store: Store) -> None:
     record, lease = await begun(store)
     await store.change(state_change(record, COMPLETED, lease))
     assert await versions(store, "t1", 1) == [2, 3]
@@ -248,7 +248,7 @@ async def an_empty_id_or_one_with_nul_belongs_to_no_task(store: Store) -> None:
 
 
 @check
-async def a_query_can_begin_at_a_time(store: Store) -> None:
+async def a_query_can_have_a_start_time(store: Store) -> None:
     record, _ = await begun(store)
     assert len((await store.query(Query("ada", after=record.status_at))).records) == 1
     assert not (await store.query(Query("ada", after=record.status_at + 1))).records
