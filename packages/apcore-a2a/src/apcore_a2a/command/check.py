@@ -52,7 +52,7 @@ class Check(NamedTuple):
 
     Attributes:
         name: The name of the check, such as `1.0 send`.
-        outcome: Whether it worked.
+        outcome: Whether the agent passed, or the check was skipped.
         details: The result or the problem, in a sentence.
     """
 
@@ -99,12 +99,12 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
     """Try an agent, and yield the result of each check.
 
     Args:
-        new_client: Function that takes a protocol version (None for any) and an httpx client, and
-            returns a client of the agent.
+        new_client: Function that takes a protocol version (None for any) and, optionally, an httpx
+            client, and returns a client of the agent.
         arguments: The arguments of the command.
 
     Raises:
-        A2AError: There is no Agent Card, so that there is nothing to check.
+        A2AError: There is no usable Agent Card, so there is nothing to check.
         CredentialsRefusedError: The card points to an origin that must not get the credentials.
     """
     with new_client(None) as client:
@@ -220,7 +220,7 @@ class _VersionChecks:
                 yield Check(name, "ok", method())
             except Skipped as reason:
                 yield Check(name, "skipped", str(reason))
-            except CredentialsRefusedError:  # the user is asked whether to send them
+            except CredentialsRefusedError:  # the command asks whether to send the credentials
                 raise
             except (A2AError, ProtocolViolation, httpx.HTTPError) as error:
                 yield Check(name, "FAILED", f"{type(error).__name__}: {error}")
