@@ -71,7 +71,7 @@ def _refuse_constant(literal: str) -> Any:
 
 
 class ProtocolEnum(StrEnum):
-    """An enumeration of the protocol: `"working"` in Python and 0.3, `TASK_STATE_WORKING` in 1.0."""
+    """An enumeration of A2A: `"working"` in Python and 0.3, `TASK_STATE_WORKING` in 1.0."""
 
     @classmethod
     def read(cls, spelling: Any) -> Self:
