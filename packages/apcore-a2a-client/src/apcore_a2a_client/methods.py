@@ -49,8 +49,8 @@ class Operations(WebhookOperations):
         """Return the card for authenticated callers (A2A 1.0 §3.1.11).
 
         Raises:
-            UnsupportedOperationError: The agent declares no such card.
-            ExtendedAgentCardNotConfiguredError: The same in 0.3, or the declared card is missing.
+            UnsupportedOperationError: The agent declares no such card (1.0).
+            ExtendedAgentCardNotConfiguredError: The agent has no such card, but may declare it.
             CardRefusedError: `verify_card` refused the card.
         """
         data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
@@ -320,8 +320,8 @@ class Operations(WebhookOperations):
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._start_task(params, deadline, headers)
-        # An agent that numbers events replays the whole task after event 0, even if the task has
-        # already ended. In an existing conversation the agent may continue an older task: its
+        # Asked for the events after 0, an agent that numbers events replays the whole task, even if
+        # it has ended. In an existing conversation, the agent may continue an older task: the
         # replay could begin with a pause that has been answered since, and the stream would end.
         is_new_task = not context_id and not isinstance(input, Message)
         last_event_id = "0" if is_new_task else None
@@ -341,7 +341,7 @@ class Operations(WebhookOperations):
     ) -> Items[Any]:
         """Call a skill, and yield the values of its chunks as they arrive.
 
-        If the replica that runs the task is lost, an agent may run it again from its start. Its
+        If the replica that runs the task is lost, an agent may run it again from its start. The
         values then repeat, which is an error unless *on_restart* is given.
 
         Args:
@@ -389,8 +389,8 @@ class Operations(WebhookOperations):
         deadline = deadline_after(timeout)
         params = message_params(message, None, task.context_id, check_id(task.id), None)
         answered_task = yield from self._start_task(params, deadline, headers)
-        # Agents may return, or replay, the task as it was before the answer. The status of that
-        # pause must not end the stream.
+        # Agents may return, or replay, the task as it was before the answer: paused. This status
+        # must not end the stream.
         events = self._events(
             headers, task=answered_task, answered_pause=task.status, deadline=deadline
         )

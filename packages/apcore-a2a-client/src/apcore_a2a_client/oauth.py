@@ -165,8 +165,8 @@ class ClientCredentials(httpx.Auth):
             trusted: The origins that may get the secret.
 
         Raises:
-            TokenUnavailableError: The card declares no such endpoint.
-            CredentialsRefusedError: It is at an origin that is not trusted.
+            TokenUnavailableError: The card declares no valid endpoint or issuer.
+            CredentialsRefusedError: The endpoint or issuer is at an origin that is not trusted.
         """
         if not self._uses_card:
             return
