@@ -51,7 +51,7 @@ class StreamEvent(NamedTuple):
     Attributes:
         type: `begin`, `item`, `end` or `error`.
         node: The name of the node.
-        content: A piece of the answer.
+        content: A piece of the answer; for `error`, its message.
     """
 
     type: str
@@ -60,7 +60,7 @@ class StreamEvent(NamedTuple):
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an answer to chunks: a streamed piece, text, a file, or JSON of the workflow.
+    """Convert an answer (a streamed event, text, a file or JSON) to chunks.
 
     >>> part_out({"output": "Hello"}, turn=None)
     {'text': 'Hello'}
@@ -80,16 +80,17 @@ def _with_text(answer: Mapping[str, Any], key: str | None) -> Json:
 
 
 def _text_key(answer: Mapping[str, Any], keys: Iterable[str] = TEXT_KEYS) -> str | None:
-    """Return the member of an answer that is its text."""
+    """Return the name of the member that is the text of an answer, if there is one."""
     return next((key for key in keys if isinstance(answer.get(key), str)), None)
 
 
 class N8nAgent(Agent):
     """A workflow of n8n that starts with a Webhook or Chat Trigger node.
 
-    The workflow gets `chatInput` with the user's text, `sessionId` and `action`, as the chat of
-    n8n sends them, and the other inputs; files come as `files` of a multipart form. A JSON answer
-    with `resumeUrl` is a question: the user's answer is sent to the Wait node of the workflow.
+    The workflow gets `chatInput` (the text of the user), `sessionId` and `action`, as the chat of
+    n8n sends them, and the other inputs; files come as `files` of a multipart form, links as
+    `fileUrls`. A JSON answer with `resumeUrl` is a question: the answer of the user is sent to the
+    Wait node of the workflow.
 
     Args:
         url: The production URL of the webhook.
@@ -99,7 +100,7 @@ class N8nAgent(Agent):
         resume_key: The member of an answer that has the URL of a Wait node.
         backoff: Seconds before the second attempt; each further attempt doubles them.
         options: Options of `Agent`. A request is repeated if the workflow was not started and, with
-            `idempotent` annotations, also after a lost connection, 502 and 504.
+            `idempotent` annotations, also after a lost connection, 429, and 502 to 504.
 
     Raises:
         ValueError: The URL is not an http or https URL.
