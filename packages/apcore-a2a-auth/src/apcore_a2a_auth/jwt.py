@@ -63,8 +63,8 @@ class JWTAuthenticator:
             file with one, which is reloaded when it changes.
         jwks_url: URL of the issuer's keys (RFC 7517), which are fetched about once a minute.
         issuer: Required issuer (`iss`) of tokens.
-        audience: Required audience; of several, one must be in `aud`. If None, tokens that have an
-            audience are refused.
+        audience: Required audience, or several, of which `aud` must have one. If None, tokens with
+            an audience are refused.
         algorithms: Accepted algorithms; by default all that are safe for the key.
         claim_mapping: Mapping of claims to an identity.
         required_claims: Claims that a token must have; if `exp` is not among them, tokens that
@@ -132,8 +132,8 @@ class JWTAuthenticator:
         if isinstance(algorithms, str) or not accepted <= ALGORITHMS:
             names = ", ".join(sorted(ALGORITHMS))
             raise ConfigurationError(f"algorithms must be a list of any of {names}")
-        is_url = (self._issuer or "").lower().startswith(("https://", "http://"))
-        if key is None and jwks_url is None and not is_url:
+        issuer_is_url = (self._issuer or "").lower().startswith(("https://", "http://"))
+        if key is None and jwks_url is None and not issuer_is_url:
             key = os.environ.get(KEY_VARIABLE) or None
 
         def read(source: str | bytes) -> VerificationKey:
@@ -219,7 +219,7 @@ class JWTAuthenticator:
 
 
 def _check_url(name: str, text: str, hint: str = "") -> None:
-    """Check a URL of keys; warn if anyone on the network path could replace the keys.
+    """Check the URL of keys or of an issuer; warn if the network could replace the keys.
 
     Raises:
         ConfigurationError: It is not an http or https URL; the message shows no password.

@@ -43,7 +43,7 @@ def read_key(source: str | bytes) -> VerificationKey:
     """Return the key in *source*: a secret, or a public key or certificate in PEM.
 
     Raises:
-        ConfigurationError: The key cannot be read, is private, or is too weak.
+        ConfigurationError: The key cannot be read, is private, or its type or size is not accepted.
     """
     data = encode(source)
     if not data.lstrip().startswith(b"-----BEGIN"):
@@ -70,7 +70,7 @@ def read_key(source: str | bytes) -> VerificationKey:
 
 
 def algorithms_of(key: object) -> frozenset[str]:
-    """Return the algorithms for a public key; none if it is too weak or not for signatures."""
+    """Return the algorithms for a public key; none if its type or size is not accepted."""
     if isinstance(key, rsa.RSAPublicKey):
         return RSA if MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS else frozenset()
     if isinstance(key, ec.EllipticCurvePublicKey):
@@ -83,7 +83,8 @@ def algorithms_of(key: object) -> frozenset[str]:
 def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     """Return the key in a JSON Web Key (RFC 7517), or None if it is not for verifying signatures.
 
-    Secret and private keys give None too; a key that is too weak has no algorithms.
+    Secret and private keys give None too. Keys of a type or size that is not accepted have no
+    algorithms.
     """
     try:
         if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):
@@ -116,7 +117,7 @@ def _read_secret(data: bytes) -> VerificationKey:
             f"The secret has {len(data)} bytes; it needs at least {HMAC['HS256']} (RFC 7518 §3.2). "
             "Generate one with: openssl rand -base64 48"
         )
-    if any(map(_is_public, (data, data.strip(), _decode_base64(data)))):
+    if any(map(_is_encoded_key, (data, data.strip(), _decode_base64(data)))):
         raise ConfigurationError("This is a public key, not a secret; give it in PEM")
     if data.startswith((b"https://", b"http://")) or os.path.exists(data):
         raise ConfigurationError(
@@ -133,8 +134,8 @@ def _decode_base64(data: bytes) -> bytes:
         return data
 
 
-def _is_public(data: bytes) -> bool:
-    """Return whether PyJWT recognizes a public key in *data*: PEM, DER, OpenSSH or JSON."""
+def _is_encoded_key(data: bytes) -> bool:
+    """Return whether *data* is a key in PEM, DER, OpenSSH or JSON: PyJWT refuses it as a secret."""
     try:
         get_algorithm_by_name("HS256").prepare_key(data)
     except InvalidKeyError:
