@@ -79,7 +79,7 @@ def chunks_of(message: Any) -> list[str | File]:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value with dicts and lists in place of models, dataclasses and other collections."""
+    """Return a value with models, dataclasses and collections as dicts and lists; files stay."""
     if isinstance(value, BaseModel):
         return to_plain(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type):
@@ -224,7 +224,7 @@ class LangChainAgent(Agent):
         return inputs
 
     def _member(self, chunk: Any) -> Any:
-        """Return the member of a chunk that is to be sent."""
+        """Return the part of a chunk to send: the member `output_key`, or the whole chunk."""
         if self.output_key is None or not is_mapping(chunk):
             return chunk
         return chunk.get(self.output_key)

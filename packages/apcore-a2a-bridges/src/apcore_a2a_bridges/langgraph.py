@@ -45,7 +45,7 @@ INTERRUPT, CALLS = "langgraph_interrupt", "langgraph_calls"
 The number is None if the middleware waits for a single decision, and not for a list.
 """
 INTERRUPTS = "__interrupt__"
-"""The member of LangGraph's updates with interrupts."""
+"""The member of an update of LangGraph that lists interrupts."""
 MODES = ["messages", "updates", "custom", "values"]
 QUESTION_KEYS = ("question", "query", "message", "description", "text", "prompt")
 """Members of an interrupt's value that may be its question."""
@@ -206,7 +206,7 @@ class LangGraphAgent(Agent):
             if interrupt_id not in {interrupt.id for interrupt in snapshot.interrupts}:
                 message = "Task %s: the graph no longer has the interrupt that asked the question"
                 logger.error(message, turn.task_id, extra={"event": "interrupt_lost"})
-                raise CheckpointError("The graph no longer has the interrupt that asked")
+                raise CheckpointError("The graph has lost the interrupt that asked the question")
             return Command(resume={interrupt_id: _resume_value(turn)})
         if self.input_mapper is not None:
             return await self.mapped_input(turn)
@@ -370,7 +370,7 @@ def _interrupts_in(update: Any) -> list[Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """Return the value of an interrupt as JSON."""
+    """Return a value as JSON."""
     return TypeAdapter[Any](Any).dump_python(value, mode="json", fallback=str)
 
 

@@ -13,9 +13,10 @@ _counts: dict[tuple[str, logging.Filter], int] = {}
 
 
 class ExceptionTextFilter(logging.Filter):
-    """A filter that replaces exceptions in a record by their types; DEBUG gets the whole record.
+    """A filter that replaces exceptions in a record by their types.
 
-    It finds exceptions in `exc_info`, among the arguments, and in dicts among the arguments.
+    The whole record is logged at DEBUG. The filter finds exceptions in `exc_info`, among the
+    arguments, and in dicts among the arguments.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
