@@ -41,10 +41,11 @@ Describe: TypeAlias = Callable[[], Replica]
 
 
 class Heartbeat:
-    """A thread that renews leases and reports this replica, with its own event loop and connection.
+    """A thread that renews leases and reports this replica.
 
-    A module that computes, or a large commit, can block the server's loop for seconds. The
-    server's leases must not expire meanwhile, or another replica would run its tasks again.
+    The thread has its own event loop and connection: a module that computes, or a large commit, can
+    block the server's loop for seconds. The server's leases must not expire meanwhile, or another
+    replica would run its tasks again.
 
     Args:
         tasks: The live tasks of this process.

@@ -151,7 +151,7 @@ class LiveTask(Struct):
     """A task that may still change.
 
     Attributes:
-        record: the task; if this process does not run it, as it was when it was read.
+        record: the task; without a lease, another replica may have changed it since.
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.

@@ -99,7 +99,7 @@ async def migrate(address: str) -> tuple[int, int]:
 
 
 async def prune(address: str, retention: Retention) -> int:
-    """Delete the tasks that *retention* does not keep; return how many.
+    """Delete the history that *retention* does not keep; return the number of deleted tasks.
 
     Agents that use an SQLite file must be stopped first.
 

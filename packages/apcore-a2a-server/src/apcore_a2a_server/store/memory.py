@@ -253,7 +253,7 @@ class InMemoryTaskStore(InProcessStore):
         return self._webhooks.get(task_id, ())
 
     def tasks_with_webhooks(self) -> Sequence[str]:
-        """Return the tasks that have webhooks, the newest first."""
+        """Return the ids of the tasks that have webhooks, the newest first."""
         return [task_id for task_id in reversed(self._tasks) if task_id in self._webhooks]
 
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
@@ -291,7 +291,7 @@ class InMemoryTaskStore(InProcessStore):
     ) -> None:
         """Delete ended tasks until *size* bytes are freed.
 
-        Those of the owners that exceed the share go first, then those of *owner*, then all others.
+        Tasks of owners that exceed the share go first, then those of *owner*, then all others.
         """
         target, limit = self.kept_bytes - size, inf if share is None else share
         bytes_of = self._ended_bytes
@@ -329,7 +329,7 @@ class InMemoryTaskStore(InProcessStore):
         old_task: StoredTask | None,
         context: _Context,
     ) -> tuple[bytes, Sequence[Encoded]]:
-        """Return the bytes of a task without large messages, and those of each large message."""
+        """Return the bytes of a task without its large messages, and these with their bytes."""
         known_messages = [*self._encoded.get(task.id, ()), *new_messages]
         for _, body in known_messages:
             if len(body) >= LARGE_MESSAGE:
@@ -433,9 +433,9 @@ class InMemoryTaskStore(InProcessStore):
                 self._sweep_in(self._ttl)
 
     def _make_room(self, owner: str) -> None:
-        """Delete the expired tasks, or if there are none, an ended one.
+        """Delete the expired tasks, or if there are none, an ended task.
 
-        It is one of *owner* if possible: owners should not evict the tasks of others.
+        The task is one of *owner* if possible: owners should not evict the tasks of others.
         """
         self._drop_expired()
         if len(self._tasks) < self._max_capacity:
@@ -447,7 +447,7 @@ class InMemoryTaskStore(InProcessStore):
         self._evict(own_task.id if own_task else next(iter(self._by_end)))
 
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str]) -> str | None:
-        """Return the oldest ended task that is not in *kept_ids*, preferably of the first owner."""
+        """Return the id of the oldest ended task that is not in *kept_ids*; *owners* come first."""
         indexes = (self._owners[owner] for owner in owners if owner in self._owners)
         ended_tasks = chain.from_iterable(index.ended_tasks() for index in indexes)
         ended_ids = chain((stored.id for stored in ended_tasks), self._by_end)

@@ -56,7 +56,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     events = await store.events("t1", 0)
     assert events is not None
     assert isinstance(events[0].payload, Task)
-    # the old message may be missing here too, but no other one may be in its place
+    # the old message may be missing here too, but no other message may be in its place
     assert [*events[0].payload.history] in ([], [first_message])
 
 
