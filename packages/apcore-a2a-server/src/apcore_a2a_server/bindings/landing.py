@@ -54,7 +54,7 @@ class LandingPage:
 
 
 def landing_page(name: str, explorer_path: str | None = None) -> str:
-    """Return HTML that names the agent, and links its card and its explorer.
+    """Return HTML with the name of the agent, and links to its card and its explorer.
 
     The page loads no other files, as its security headers forbid them. The links are relative,
     since an agent may be mounted at any path, or be behind a proxy that removes a prefix.

@@ -45,7 +45,7 @@ def new_id() -> str:
 
 
 VARIANTS = {digit: "89ab"[number % 4] for number, digit in enumerate("0123456789abcdef")}
-"""The first digit of the variant (RFC 9562 §4.1), by a random digit."""
+"""The digit with the variant (RFC 9562 §4.1), by a random digit."""
 
 
 @lru_cache(maxsize=2)
@@ -118,7 +118,7 @@ def split_parts(
     """Split the parts of a message into the inputs of *skill* and other parts, these as JSON.
 
     Raises:
-        InvalidParamsError: No part is an input of the skill.
+        InvalidParamsError: No part can be read as inputs of the skill.
         ContentTypeNotSupportedError: A part has a media type that the skill does not take.
     """
     try:
@@ -146,7 +146,7 @@ def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> 
     `Idempotency-Key`. The message id does not serve as a key, since clients reuse ids.
 
     Raises:
-        InvalidParamsError: The key is malformed.
+        InvalidParamsError: The key or the skill id is malformed.
     """
     message = request.message
     text: object = headers.get("idempotency-key")

@@ -34,7 +34,7 @@ HARDENING_LOGGER = "apcore.schema.hardening"
 HIDDEN = "the text is hidden; error_texts, or the level DEBUG, shows it"
 """Replacement for the text of an exception."""
 MAX_CAUSES = 20
-"""Maximum number of causes of an exception that are logged."""
+"""Maximum number of exceptions that are logged of a chain of causes."""
 STANDARD_ATTRIBUTES = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 )
@@ -44,7 +44,7 @@ encode_json = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def log_context(**facts: object) -> None:
-    """Add facts to the log records of the current request; see `cleaned`."""
+    """Add facts to the log records of the current request."""
     current_facts = request_facts.get()
     if current_facts is not None:
         current_facts.update(facts)
@@ -154,7 +154,7 @@ class Response(NamedTuple):
     created: float
     """The time of the response, in seconds since the epoch."""
     facts: Mapping[str, object]
-    """The facts about the request, as `log_context` got them."""
+    """The facts about the request, before `cleaned` makes their texts safe."""
 
     @property
     def duration_ms(self) -> float:

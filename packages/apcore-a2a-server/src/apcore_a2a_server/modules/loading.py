@@ -54,7 +54,7 @@ def load_failures() -> Generator[dict[str, str]]:
                 problem: object = error
             case (str(), problem):
                 pass
-            case _:  # drop "No modules discovered": functions and bindings are loaded later
+            case _:  # drop "No modules …": functions and bindings are loaded later
                 return record.levelno >= effective_level and "No modules" not in record.msg
         if isinstance(getattr(problem, "__cause__", None), DeferredError):
             return False
@@ -92,7 +92,7 @@ def with_hint(reason: str, file: Path) -> str:
 
 
 def _class_hint(file: Path) -> str:
-    """Return a hint why a class or function of a file is not a module; "" if there is no hint."""
+    """Return the reason why a class or function of a file is not a module; "" if unknown."""
     tree = parse(file)
     body = [] if tree is None else tree.body
     for node in body:
@@ -152,6 +152,7 @@ def reason_of(problem: object) -> str:
     if isinstance(problem, ModuleLoadError):
         if problem.__cause__ is None:
             return str(problem.details.get("reason"))
+        # apcore puts the path of the file into `module_id`
         file, problem = str(problem.details.get("module_id")), problem.__cause__
     if not isinstance(problem, BaseException):
         return clean(str(problem))
