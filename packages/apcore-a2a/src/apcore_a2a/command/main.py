@@ -132,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _import_module_of(name: str) -> Any:
     module = SUBCOMMANDS[name].module
+    # these modules can be imported without the server
     if module not in ("explore", "new", "remote", "webhooks"):
         import_part("server", f"{PROGRAM} {name}")
     return import_module(f".{module}", __package__)
