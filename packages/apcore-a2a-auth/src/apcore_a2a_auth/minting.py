@@ -120,7 +120,7 @@ class IdentityForwarder:
         """Return the public keys as JSON Web Keys, reading files anew; secrets have none.
 
         Raises:
-            ConfigurationError: A file can't be read any more.
+            ConfigurationError: A file can't be read any more, or has no usable key.
         """
         keys = map(_signing_key, self._keys)
         return [key.public_jwk for key in keys if not key.is_secret]
@@ -148,7 +148,7 @@ def forward_identity(
 
     Raises:
         ValueError: The audience is empty, or the lifetime is too short or too long.
-        ConfigurationError: There is no key, or one of them is not usable.
+        ConfigurationError: There is no key, or a key is not usable.
 
     Example:
         ```python
