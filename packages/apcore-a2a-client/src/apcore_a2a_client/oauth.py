@@ -343,7 +343,7 @@ class ClientCredentials(httpx.Auth):
 
 
 def _find_declared_source(card: AgentCard) -> DeclaredSource:
-    """Return the source of tokens that *card* declares; required schemes come first.
+    """Return the source of tokens that *card* declares, preferably for a required scheme.
 
     Raises:
         TokenUnavailableError: There is none.
