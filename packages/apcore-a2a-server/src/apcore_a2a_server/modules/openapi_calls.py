@@ -65,7 +65,7 @@ class Parameter:
 
     Attributes:
         input: The name of the module's input that has the value.
-        name: Its name in the API.
+        name: The parameter's name in the API.
         location: Where it is sent: path, query, header or cookie.
         style: How arrays and objects are written, in the words of OpenAPI.
         explode: The `explode` of OpenAPI, which changes how arrays and objects are written.
@@ -181,8 +181,8 @@ class Operation:
                 raise InvalidInputError(f"{name} must not be empty")
         path = PLACEHOLDER.sub(lambda match: quote(values[match[1]], safe=""), self.path)
         decoded = unquote(path)
-        is_relative = any(part in (".", "..") for part in re.split(r"[/\\]", decoded))
-        if is_relative or any(other.fullmatch(decoded) for other in self.other_paths):
+        has_dot_segments = any(part in (".", "..") for part in re.split(r"[/\\]", decoded))
+        if has_dot_segments or any(other.fullmatch(decoded) for other in self.other_paths):
             raise InvalidInputError("A parameter of the path must not lead to another path")
         return path
 
@@ -460,7 +460,7 @@ def _encode_body(value: Any, media_type: str) -> bytes:
 
 
 def _multipart(value: Any, files: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield the members of an object as parts: name, and file name, content and media type.
+    """Yield the members of an object as parts: (name, (file name, content, media type)).
 
     A file gets the name of its member, since many APIs treat a part without a file name as text.
 

@@ -151,7 +151,7 @@ class Document:
             return {}
 
     def _parameters(self, item: Json, declaration: Json) -> Iterable[Json]:
-        """Return the parameters of a path, replaced or extended by those of its operation."""
+        """Return the parameters of a path, replaced or extended by those of an operation."""
         parameters: dict[Any, Json] = {}
         for node in [*(item.get("parameters") or ()), *(declaration.get("parameters") or ())]:
             parameter = self.resolve(node)
@@ -303,7 +303,7 @@ class Inputs:
         if is_ignored_header or (location, name.lower()) in self._hidden:
             return
         if location not in DEFAULT_STYLES:
-            raise DocumentError(f"the parameter {name} is in {location}")
+            raise DocumentError(f"the parameter {name} is in {location}, which is not supported")
         style = str(declaration.get("style", DEFAULT_STYLES[location]))
         if style not in STYLES:
             raise DocumentError(f"the style {style} of the parameter {name} is not supported")
@@ -392,8 +392,8 @@ def _is_encoded(schema: Any) -> bool:
     if not is_object(schema):
         return False
     branches: Any = schema.get("anyOf", ())
-    is_here = "contentEncoding" in schema or schema.get("format") in ("byte", "base64")
-    return is_here or any(map(_is_encoded, branches))
+    is_encoded = "contentEncoding" in schema or schema.get("format") in ("byte", "base64")
+    return is_encoded or any(map(_is_encoded, branches))
 
 
 def _json_schema(holder: Mapping[str, Any]) -> Any:
