@@ -32,7 +32,7 @@ OPEN_STATES = {
     INPUT_REQUIRED: "inputRequired",
     TaskState.TASK_STATE_AUTH_REQUIRED: "authRequired",
 }
-"""The states that are not final."""
+"""The states that are not final, with their names in responses."""
 MAX_LEASES = 200
 """Maximum number of tasks in one request to `/apcore/leases`."""
 SKILLS_PER_TURN = 20
@@ -200,7 +200,7 @@ class NowPage:
         return [_replica_document(replica, is_own=replica is own) for replica in replicas]
 
     async def _stored(self, now: float) -> dict[str, Any]:
-        """Return figures of tasks and webhooks; the store's are None while it can't be used."""
+        """Return figures of tasks and webhooks; None for those from a store that can't be used."""
         store, webhooks = self._agent.setup.tasks.store, None
         tasks = failed = None
         with suppress(UnavailableError):

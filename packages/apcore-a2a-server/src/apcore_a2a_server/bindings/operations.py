@@ -175,7 +175,7 @@ def _page_members(dialect: V1, page: ListTasksResponse) -> Json:
 
 
 def history_length(params: Any) -> int | None:
-    """Return the number of history messages in the answer (§3.2.4); None for all."""
+    """Return the maximum number of history messages in the answer (§3.2.4); None for all."""
     if type(params) is SendMessageRequest:
         params = params.configuration
     length: int | None = getattr(params, "history_length", None)

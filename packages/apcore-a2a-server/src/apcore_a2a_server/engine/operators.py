@@ -35,7 +35,7 @@ logger = logging.getLogger("apcore_a2a.audit")
 
 
 def matches(rule: Rule | None, identity: Identity | None) -> bool:
-    """Return whether a rule applies to an identity; it never does to anonymous callers.
+    """Return whether a rule applies to an identity; it never applies to anonymous callers.
 
     Example:
         ```python
@@ -153,7 +153,7 @@ class Operators:
 
     @contextmanager
     def hiding_reasons(self, record: TaskRecord, caller: Caller) -> Generator[None]:
-        """Hide why an answer does not fit from a caller who may not read the question.
+        """Hide from a caller who may not read the question why an answer does not fit.
 
         Raises:
             InvalidParamsError: The answer does not fit.
@@ -193,7 +193,7 @@ class Operators:
 
 
 def is_foreign(record: TaskRecord, caller: Caller) -> bool:
-    """Return whether a task belongs to another principal, in any tenant."""
+    """Return whether a task belongs to another principal; the tenant does not matter."""
     principal, _ = principal_and_tenant(record.owner, record.skill)
     return principal != caller.principal
 

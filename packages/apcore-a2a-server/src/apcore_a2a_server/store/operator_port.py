@@ -13,8 +13,8 @@ class OpenTasks:
     """Figures about the tasks that have not ended, by state.
 
     Attributes:
-        counts: the number of tasks.
-        oldest: the time of the oldest status, in seconds since 1970.
+        counts: The number of tasks.
+        oldest: The time of the oldest status, in seconds since 1970.
     """
 
     counts: Mapping[TaskState, int]
@@ -22,7 +22,7 @@ class OpenTasks:
 
 
 class OperatorPort:
-    """Figures and deletion of tasks; a store that lacks them need not override these methods."""
+    """Methods for operators; a store need not override those that it does not support."""
 
     async def open_tasks(self) -> OpenTasks | None:
         """Return figures about the open tasks of all processes; None if they are not counted."""
