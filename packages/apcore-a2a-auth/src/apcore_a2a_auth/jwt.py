@@ -70,7 +70,7 @@ class JWTAuthenticator:
         required_claims: Claims that a token must have; if `exp` is not among them, tokens that
             never expire are accepted.
         leeway: Accepted clock difference, in seconds.
-        schemes: Additional security schemes for the Agent Card, by name; they say how to get tokens.
+        schemes: More security schemes for the Agent Card, by name; they say how to get tokens.
         namespace: Prefix of the principals, to keep them apart from those of other authenticators.
 
     Raises:
