@@ -51,7 +51,10 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "pydantic-ai": ".pydantic_ai:PydanticAIAgent",
     "strands": ".strands:StrandsAgent",
 }
-"""Bridges by the full name of a type or a short name: `module:name`, or the class or function."""
+"""Bridges by the full name of a type, or by a short name.
+
+The values are addresses, `module:name`, or the classes or functions themselves.
+"""
 
 
 class AgentConfigError(ModuleError, ValueError):
@@ -69,7 +72,7 @@ def bridge(agent: Any, **options: Any) -> Any:
         options: Options of `Agent`, and those of the framework's bridge.
 
     Raises:
-        TypeError: The agent is a class, no bridge fits its type, or the bridge has no such option.
+        TypeError: The agent is a class, no bridge fits its type, or an option is unknown.
 
     Example:
         ```python
@@ -99,7 +102,8 @@ def find(agent: Any, **options: Any) -> Any:
         raise TypeError(f"{agent.__name__} is a class: pass an instance of it")
     if is_module(agent):
         if options:
-            raise TypeError(f"{next(iter(options))} is an option of bridges, and this is a module")
+            option = next(iter(options))
+            raise TypeError(f"{option} is an option of bridges, but the agent is a module already")
         return agent
     for kind in type(agent).__mro__:
         if (target := _find_target(full_name(kind))) is not None:
@@ -128,8 +132,8 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
     Args:
         name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
             `load_bridge`.
-        target: A function or class that takes the agent and options and returns a module; or its
-            address, `package.module:name`, which is imported on first use.
+        target: A function or class that takes the agent, if there is one, and options, and returns
+            a module; or its address, `package.module:name`, which is imported on first use.
 
     >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
     """
@@ -137,7 +141,7 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
 
 
 def register_adapter(name: str) -> Callable[[T], T]:
-    """Decorate a class that `load_bridge` instantiates for configs with this name as `bridge`.
+    """Register the decorated class as the bridge called *name*, for `load_bridge`.
 
     >>> @register_adapter("parrot")
     ... class Parrot(Agent):
@@ -158,12 +162,12 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     """Return the module that a config describes.
 
     Args:
-        config: ``bridge`` (or ``adapter``) is the short name of a bridge; ``agent`` is the address
-            of an agent of a framework, such as ``app:graph``; the other members are options.
+        config: ``bridge`` (or ``adapter``) is the short name of a bridge; ``agent`` is an agent of
+            a framework, or its address, such as ``app:graph``; the other members are options.
 
     Raises:
-        AgentConfigError: The config names neither a bridge nor an agent, or there is no such
-            bridge, agent or option.
+        AgentConfigError: The config names neither a bridge nor an agent, an option is missing, or
+            there is no such bridge, agent or option.
         ImportError: There is no module at the address of the agent.
         TypeError: No bridge fits the agent.
 
@@ -173,10 +177,8 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     options = dict(config)
     name, old_name = options.pop("bridge", None), options.pop("adapter", None)
     name = old_name if name is None else name
-    address = options.pop("agent", None)
-    args = (
-        [] if address is None else [import_object(address) if isinstance(address, str) else address]
-    )
+    agent = options.pop("agent", None)
+    args = [] if agent is None else [import_object(agent) if isinstance(agent, str) else agent]
     if name is None:
         if not args:
             raise AgentConfigError("A bridge needs the key bridge, agent, or both")
@@ -196,7 +198,7 @@ def import_object(address: str) -> Any:
     """Return the object at an address, such as ``package.module:name``.
 
     Raises:
-        AgentConfigError: It is not an address, or the module has no such attribute.
+        AgentConfigError: *address* has another form, or the module has no such attribute.
         ImportError: There is no such module.
     """
     module_name, colon, path = address.partition(":")
