@@ -73,7 +73,7 @@ class Message(Data):
 
 
 class TaskStatus(Data):
-    """The state of a task, the time when the task entered it, and the agent's message about it."""
+    """The state of a task, the agent's message about it, and the time of this status."""
 
     state: TaskState = TaskState.TASK_STATE_UNSPECIFIED
     message: Message | None = None

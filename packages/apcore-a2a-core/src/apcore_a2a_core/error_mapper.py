@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class ErrorTemplate(NamedTuple):
     """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
 
-    The reason of an error of apcore is the `code` of the error, such as `ACL_DENIED`.
+    The reason of an error of apcore is the `code` of the error, such as `APPROVAL_DENIED`.
     """
 
     code: int
@@ -114,7 +114,7 @@ class ErrorMapper:
     ) -> Json:
         """Return the error object for the caller: `{"code", "message", "data"}`.
 
-        Defined by FR-ERR-001..008. Denials and internal errors are logged.
+        Defined by FR-ERR-001..008. Denials of access and internal errors are logged.
 
         Args:
             error: Any exception, including `SystemExit`.
@@ -191,7 +191,7 @@ def is_callers_fault(error: BaseException, skill: str | None) -> bool:
 
 
 def log_failure(error: BaseException, raised_type: str, reported_type: str, skill: str) -> None:
-    """Log denials with their details, and internal errors with their stack trace."""
+    """Log denials of access with their details, and internal errors with their stack trace."""
     if raised_type == "ACLDeniedError":
         details, event = clean(str(object_of(error, "details"))), {"event": "access_denied"}
         logger.warning("Access denied: skill=%s %s", skill, details, extra=event)

@@ -74,7 +74,7 @@ REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
 """For each type of request: the attributes that it must have, with their JSON names by version."""
 
 MAX_ITEMS = 1000
-"""Maximum number of items in an array of a message, such as its parts."""
+"""Maximum number of items in an array, such as the parts of a message."""
 FILE_MEMBERS = ("raw", "bytes", "url", "uri")
 FILE_SPELLINGS = {"mime_type": "mimeType", "media_type": "mediaType"}
 CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILE_MEMBERS, "file")
@@ -298,7 +298,7 @@ _read_text = _instance_of(str, "must be a string")
 
 
 def _read_whole_number(value: Any) -> int:
-    """Return a whole number that is not negative; ProtoJSON allows a float, such as 2.0."""
+    """Return a whole number from 0 to 2**31 - 1; ProtoJSON allows a float, such as 2.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
