@@ -22,7 +22,7 @@ class Destination(NamedTuple):
 
     Attributes:
         host: The host in the URL.
-        address: Its IP address.
+        address: Its IP address; empty if it is not known.
         source: The IP address that the agent's card, or the redirect, came from; empty if it is
             not known, as behind a proxy.
     """
