@@ -77,7 +77,7 @@ class RemoteQuestion(InputRequiredError, ModuleError):
 
     Args:
         question: The agent's text.
-        members: Its data, and the other details of `InputRequiredError`.
+        members: The details of `InputRequiredError`, such as `data`.
     """
 
     def __init__(self, question: str, **members: Any) -> None:
@@ -122,7 +122,7 @@ def fields_of(errors: Any) -> list[dict[str, Any]]:
 
 
 def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) -> ModuleError:
-    """Return the error of apcore for a task that has not completed.
+    """Return the error of apcore for a task that has ended without completing.
 
     Args:
         status: Its status.
