@@ -190,7 +190,10 @@ class Engine:
         self._background.start(coroutine, f"Calling on_abandoned of {pause.skill_id}")
 
     async def abandon(self, task_id: str) -> None:
-        """Cancel a running task that has no clients and no working webhook (FR-MSG-005)."""
+        """Cancel a running task whose clients have left, unless a webhook works (FR-MSG-005).
+
+        Detached tasks need no clients.
+        """
         run = self.runs.get(task_id)
         if run is None or run.call.detached:
             return
@@ -221,7 +224,7 @@ class Engine:
             run.task.cancel()
 
     async def _release_tasks(self) -> set[str]:
-        """Release the leases of tasks that other replicas can repeat; return the task ids."""
+        """Stop the repeatable runs, and release their leases; return the task ids."""
         live_tasks = self._setup.tasks
         leases: list[Lease] = []
         for run in self.runs.values():
@@ -293,7 +296,7 @@ class Engine:
         if run.has_place:
             self._setup.capacity.paused.leave(client)
         if run.pause is not None and not self._setup.state.is_draining:
-            timeout = self._setup.input_timeout  # the task was paused just now
+            timeout = self._setup.input_timeout  # in full: the task was paused just now
             self.expiries.schedule(task_id, run.pause, timeout, client)
         # `_admit` must not wait forever. If the run for an answer has no verdict by now, another
         # answer or a cancellation has changed its task: that is not an error.
