@@ -108,7 +108,7 @@ class ScannedStore(InProcessStore):
             await self._store.save_push_config(task_id, replace(webhook.config, tenant=tenant))
 
     async def _scan(self, context_id: str | None, query: Query) -> AsyncIterator[TaskRecord]:
-        """Yield the records that match *query*, of a context or, without *context_id*, of all."""
+        """Yield the records of one context, or of all contexts, that match *query*."""
         cursor: str | None = None
         while True:
             result = await self._store.list(context_id or None, cursor, PAGE_SIZE)
@@ -163,7 +163,7 @@ class ScannedSdkStore(ScannedStore):
 
 
 class SdkStore:
-    """A task store of the official SDK, with our methods to save, get and list records.
+    """A task store of the official SDK, with our methods to save, get, delete and list records.
 
     The fields of a record that a task does not have, except the deadline, are stored in the task's
     metadata. Lists are sorted by the time of the last status.

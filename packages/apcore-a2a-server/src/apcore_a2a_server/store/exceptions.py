@@ -34,7 +34,7 @@ class StaleError(StoreError):
 
 
 class LeaseLostError(StaleError):
-    """A change was made under an old lease: the task was leased again."""
+    """A change under an old lease was refused: the task was leased again."""
 
 
 class NotSavedError(StoreError):
