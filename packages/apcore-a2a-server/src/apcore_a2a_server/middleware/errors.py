@@ -45,7 +45,7 @@ def path_of(scope: Scope) -> str:
 def is_public(scope: Scope, public: Collection[str]) -> bool:
     """Return whether a request only reads a *public* path.
 
-    Of a tenant, only the paths below `/.well-known/` are public, such as that of its card.
+    Of a tenant's paths, only those below `/.well-known/` are public, such as that of its card.
     """
     if scope["method"] not in SAFE_METHODS:
         return False
