@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
-from apcore_a2a_core.data import Task, TaskStatusUpdateEvent
+from apcore_a2a_core.data import Artifact, Message, Task, TaskStatusUpdateEvent
 from apcore_a2a_core.dialects import BodySizeError, Document
 from apcore_a2a_core.records import content_size
 from apcore_a2a_core.values import dump_json
@@ -286,15 +286,17 @@ def _is_large(payload: Payload) -> bool:
     """Return whether a task or an artifact has many parts, or long texts."""
     if isinstance(payload, TaskStatusUpdateEvent):
         return False
-    containers = (
-        (*payload.artifacts, *payload.history) if isinstance(payload, Task) else (payload.artifact,)
-    )
+    holders: list[Artifact | Message]
+    if isinstance(payload, Task):
+        holders = [*payload.artifacts, *payload.history]
+    else:
+        holders = [payload.artifact]
     count = size = 0
-    for container in containers:
-        count += len(container.parts)
+    for holder in holders:
+        count += len(holder.parts)
         if count > MANY_PARTS:
             return True
-        for part in container.parts:
+        for part in holder.parts:
             size += content_size(part, LONG_TEXT)
     return size >= LONG_TEXT
 

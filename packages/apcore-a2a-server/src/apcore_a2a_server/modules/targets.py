@@ -413,8 +413,7 @@ def entries_of(source: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
     if isinstance(source, Mapping):
         modules = cast("Mapping[str, Any]", source)
         return {module_id: (module, {}) for module_id, module in modules.items()}
-    executor = _executor_of(source)
-    registry = source if executor is None else executor.registry
+    registry: Any = getattr(_executor_of(source), "registry", source)
     if missing_methods(registry, Registry):
         raise TargetError(f"A target of the type {type(source).__name__} has no modules")
     ids = [*registry.list()]
