@@ -154,9 +154,12 @@ def content_size(part: Part, limit: float = inf) -> int:
 
 def about_size(task: Task) -> int:
     """Return the size of a task as JSON, in bytes; the size of long messages is estimated."""
-    long_messages = [message for message in task.history if _is_long(message)]
-    if not long_messages:
+    for message in task.history:
+        if _is_long(message):
+            break
+    else:
         return size_of(task)
+    long_messages = [message for message in task.history if _is_long(message)]
     short_messages = [message for message in task.history if not _is_long(message)]
     sizes = (_about_size(_contents(message)) for message in long_messages)
     return size_of(replace(task, history=short_messages)) + sum(sizes)

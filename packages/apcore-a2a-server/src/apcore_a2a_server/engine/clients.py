@@ -69,12 +69,13 @@ class Connection:
 
     def __exit__(self, *exc_info: object) -> None:
         self.has_ended = True
-        if self._callbacks:
+        while self._callbacks:
             function, arguments = self._callbacks.pop()
             try:
                 function(*arguments)
-            finally:
+            except BaseException:  # the other resources must be released too
                 self.__exit__()
+                raise
 
     def callback(self, function: Callable[..., object], *arguments: object) -> None:
         """Call *function* when the request ends; the function added last is called first."""
