@@ -97,7 +97,7 @@ class Companion(Protocol):
     """An object that runs with an agent, such as a connection to a remote agent.
 
     A server starts its companions before it listens, and closes them after its last task has
-    ended. A companion that is not ready does not keep the agent from running.
+    ended. The agent runs even if a companion is not ready.
 
     It may also have a method `routes()` that returns ASGI applications by their paths. They are
     served without authentication, so they must check requests themselves. An optional method

@@ -19,10 +19,10 @@ def overlay_of(descriptor: object) -> Json:
 
 
 def text_field_of(descriptor: object) -> str | None:
-    """Return the member of the module's output that clients get as text, if there is one.
+    """Return the name of the output member that clients get as text, if there is one.
 
-    It is named by `text_field` in the module's overlay (see `overlay_of`), or else by the keyword
-    `x-text-field` of the output schema.
+    The name is set by `text_field` in the module's overlay (see `overlay_of`), or else by
+    the keyword `x-text-field` of the output schema.
     """
     name = overlay_of(descriptor).get("text_field")
     name = name or object_of(descriptor, "output_schema").get(TEXT_FIELD)
@@ -103,7 +103,7 @@ class SchemaConverter:
 SCHEMAS_BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 """Keywords whose values are objects with a schema for each name."""
 VALUES = ("default", "const", "enum", "examples")
-"""Keywords whose values are not schemas."""
+"""Keywords whose values are data, even if they look like schemas."""
 
 
 def with_property_order(schema: Any) -> Any:
@@ -223,7 +223,7 @@ def allows_property(name: str, schema: Schema) -> bool:
 
 
 def text_property(schema: Schema) -> str | None:
-    """Return the only property, or else the only required one, if it is a string.
+    """Return the name of the only property, or else of the only required one, if it is a string.
 
     >>> city = {"properties": {"city": {"type": "string"}, "days": {}}, "required": ["city"]}
     >>> text_property(city)

@@ -25,8 +25,8 @@ MIN_NESTED_SIZE = 10
 """Minimum size of a nested message whose own fields are counted too, in bytes. A JSON number is a
 message of nine bytes, so it counts as one field."""
 FIELDS_PER_VALUE = 2
-"""Fields allowed for each value: an array item takes one or two. An object member takes three to
-five, but inputs have few of these; see `apcore_a2a_core.values.MAX_KEYS`."""
+"""Fields allowed for each value: an array item takes one or two. An object member takes up to
+four, but inputs have few of these; see `apcore_a2a_core.values.MAX_KEYS`."""
 
 
 def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M:

@@ -196,6 +196,6 @@ def _file(part: Json) -> Json:
 
 
 def _message(message: Json) -> Json:
-    """Convert the parts, and omit members that the protocol buffers of 0.3 do not have."""
+    """Convert a message; omit members that the protocol buffers of 0.3 do not have."""
     members = {name: item for name, item in message.items() if name in MESSAGE_FIELDS}
     return {**members, "content": [*map(_part, message.get("parts", ()))]}
