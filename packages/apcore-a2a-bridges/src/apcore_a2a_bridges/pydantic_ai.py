@@ -35,8 +35,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event of `run_stream_events`, or an output, to chunks.
 
-    Text stays text, and files that the model makes become files. Other events, such as tool calls
-    and thinking, are dropped.
+    Text and files are kept. Other events, such as tool calls and thinking, are dropped.
     """
     kind = getattr(event, "event_kind", None)
     if kind is None:
@@ -54,9 +53,9 @@ def part_out(event: Any, turn: Turn) -> Any:
 class PydanticAIAgent(Agent):
     """An agent of pydantic-ai. It gets the texts of the conversation as its message history.
 
-    A deferred tool pauses the task until the client sends its result, and a tool that needs
-    approval pauses it until the user says yes or no, if `DeferredToolRequests` is among the output
-    types of the agent. The messages of the run are stored with the paused task.
+    If `DeferredToolRequests` is among the output types of the agent, a deferred tool pauses the
+    task until the client sends its result, and a tool that needs approval pauses it until the user
+    says yes or no. The messages of the run are stored with the paused task.
 
     Args:
         agent: The agent.
@@ -84,11 +83,11 @@ class PydanticAIAgent(Agent):
         self._agent = agent
         self._deps = deps
         self._run_options = dict(run_options or {})
-        types = _output_types(agent.output_type)
-        self._has_text_output = str in types
-        are_types = all(isinstance(kind, type) for kind in types)
-        if types and are_types and not self._has_text_output:
-            self.output_schema = output_schema_of(reduce(or_, types))
+        specs = _output_specs(agent.output_type)
+        self._has_text_output = str in specs
+        are_types = all(isinstance(spec, type) for spec in specs)
+        if specs and are_types and not self._has_text_output:
+            self.output_schema = output_schema_of(reduce(or_, specs))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the agent, or continue with the results of its tools, and yield its events."""
@@ -226,8 +225,8 @@ def _content_of(file: File) -> Any:
     return kind(file.url, media_type=media_type if file.media_type else None)
 
 
-def _output_types(spec: Any) -> list[Any]:
-    """Return the types of an agent's outputs, and the functions and other values that make one."""
+def _output_specs(spec: Any) -> list[Any]:
+    """Return the types and functions of an agent's outputs, without `DeferredToolRequests`."""
     from pydantic_ai import DeferredToolRequests
 
     specs = [*spec] if isinstance(spec, list | tuple) else [spec]
