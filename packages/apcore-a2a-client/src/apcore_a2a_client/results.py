@@ -27,8 +27,8 @@ def result_of(task: Task) -> Any:
     """Return the value of a completed task.
 
     Raises:
-        TaskFailedError: It failed, or was rejected or canceled.
-        InputRequired: It is paused.
+        TaskFailedError: The task failed, or was rejected or canceled.
+        InputRequired: The task is paused.
     """
     state = task.status.state
     if state == TaskState.COMPLETED:
@@ -44,7 +44,7 @@ def result_of(task: Task) -> Any:
 
 
 def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Items[Any]:
-    """Yield the values of artifact chunks, then raise the error of a task that did not complete.
+    """Yield the values of chunks and messages, then raise an error if the task did not complete.
 
     For a snapshot of the task, yield only the parts that were in no earlier chunk. A restart before
     the first chunk repeats nothing, so *on_restart* is not called. If a completed task has no
