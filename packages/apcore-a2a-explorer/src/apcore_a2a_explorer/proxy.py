@@ -310,7 +310,7 @@ def explain(agent: httpx.URL, error: Exception) -> str:
     if isinstance(tls_error, ssl.SSLCertVerificationError):
         return (
             f"The TLS certificate of {agent} is not trusted: {error}. If you trust its authority, "
-            "set SSL_CERT_FILE to its certificate"
+            "set SSL_CERT_FILE to the certificate of the authority"
         )
     if tls_error is not None:
         return f"{agent} can't be reached by TLS: {error}. Check the scheme and the port of its URL"
