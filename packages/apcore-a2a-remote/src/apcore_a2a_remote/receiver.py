@@ -61,7 +61,7 @@ class WebhookReceiver:
             del self._expected[token]
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Respond with 204; 401 without the token of an expected task, 405 if it is not a POST."""
+        """Respond with 204; 405 to all but POST, 401 without the token of an expected task."""
         if scope["type"] != "http":
             return
         if scope["method"] != "POST":
