@@ -60,7 +60,7 @@ No client can send this character, since UTF-8 cannot encode it.
 """
 NUMBERS = {"historyLength", "history_length", "limit", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
-"""Query parameters that are not strings, in all their spellings."""
+"""Query parameters that are numbers or booleans, in all their spellings."""
 IDS = {"taskId", "task_id", "pushNotificationConfigId", "push_notification_config_id"}
 """Names, besides `id`, under which a query or a body may repeat the ids of the path."""
 

@@ -57,7 +57,7 @@ EVENTS_PER_YIELD = 10
 MAX_PROGRESS = 10_000
 """Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
-"""Maximum size of the message in the history that has the text of an output, in bytes."""
+"""Maximum size of an output's text in the history, in bytes; the rest is left out."""
 
 
 class Run:
@@ -218,8 +218,8 @@ class Run:
             await self._fail(error)
             forget_frames(error)
         finally:
-            # the run has the asyncio task, the task its contextvars, and these the run: break the
-            # cycle, so that inputs are freed at once, without the garbage collector
+            # break the cycle of references from the run to its asyncio task, to the contextvars
+            # and back to the run, so that inputs are freed without the garbage collector
             current.set(None)
 
     def _timeout_error(self) -> ModuleTimeoutError:
@@ -296,7 +296,7 @@ class Run:
             await asyncio.sleep(0)
 
     async def take_report(self, report: Progress | Usage) -> None:
-        """Report progress to readers, or add usage to that of the task."""
+        """Report progress, or add usage to that of the task."""
         if isinstance(report, Usage):
             self._metadata[USAGE] = add_usage(self._metadata.get(USAGE), report)
         else:

@@ -80,18 +80,18 @@ class Redaction:
         return redact_sensitive(data, schema.json_schema(), **self._rules)
 
     def _is_sensitive(self, name: str) -> bool:
-        value = f"{self._rules['replacement']}x"  # which differs from the replacement, even from ""
+        value = f"{self._rules['replacement']}x"  # differs even from an empty replacement
         return bool(redact_sensitive({name: value}, {}, **self._rules)[name] != value)
 
     def _redact_object(self, data: Any) -> dict[str, Any]:
         if data.__class__ is not dict:
             raise TypeError
         copy: dict[str, Any] = {}
-        is_cached = self._is_sensitive_cached
+        is_sensitive = self._is_sensitive_cached
         for name, value in data.items():
             if value is None:
                 copy[name] = None
-            elif is_cached(name) if len(name) <= MAX_NAME else self._is_sensitive(name):
+            elif is_sensitive(name) if len(name) <= MAX_NAME else self._is_sensitive(name):
                 copy[name] = self._rules["replacement"]
             else:
                 copy[name] = value if value.__class__ in ATOMS else self._redact_value(value)

@@ -30,7 +30,7 @@ PER_OWNER = 32
 MAX_CLAIMED = 512
 """Maximum number of notifications that a process holds, including those that wait for a slot."""
 PREFETCH_FACTOR = 2
-"""Maximum number of claims per delivery slot, so that a free slot need not wait for the store."""
+"""Maximum notifications claimed per slot, so that a free slot need not wait for the store."""
 POLL_INTERVAL = 1.0
 """Seconds between checks for notifications that other replicas have added."""
 COUNT_INTERVAL = 2.0
@@ -116,7 +116,7 @@ class DeliveryQueue:
     async def test(self, notification: Notification, task: Task) -> Attempt:
         """Make one attempt to deliver a notification that is in no outbox; return its result.
 
-        It waits for a slot of its host and its owner, as all deliveries do.
+        The attempt waits for a slot of its host and its owner, as all deliveries do.
         """
         owner, host = notification.owner, notification.webhook.host
         async with self._slot(PER_HOST, owner, host), self._slot(PER_OWNER, owner):

@@ -40,8 +40,8 @@ STATES = {number: state for state, number in NUMBERS.items()}
 def task_columns(record: TaskRecord) -> dict[str, Any]:
     """Return the columns of a task without its owner.
 
-    Large messages of its history are stored in rows of their own, and the body has gaps instead,
-    unless its messages were not counted: then these rows could not be found again.
+    Large messages of the history are stored in rows of their own, and the body has gaps instead.
+    If the messages were not counted, these rows could not be found again: the body has no gaps.
     """
     task = record.task
     return {
