@@ -18,7 +18,7 @@ class Question:
     """The question of a paused task.
 
     Attributes:
-        parts: The parts to show; without the data that is shown as choices or prompts.
+        parts: The parts to show, without the data that is shown as choices or prompts.
         choices: The choices that the parts do not show.
         schema: JSON Schema of an answer with several values; empty if the answer is a single text.
     """
@@ -43,7 +43,7 @@ class Question:
         schema: Any = pending.get("schema") or details.get("schema")
         schema = schema if is_object(schema) else Json()
         is_form = is_object(schema.get("properties")) and "field" not in pending
-        # the data repeats only what the text, the choices and the prompts show
+        # whether the data repeats only what the text, the choices and the prompts show
         is_redundant = not details.keys() - {"choices", "schema", "skills"} and data in (
             None,
             details,

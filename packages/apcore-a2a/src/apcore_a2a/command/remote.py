@@ -13,9 +13,9 @@ import click
 from click.core import ParameterSource
 
 EPILOG = """
-Exit codes: 0 success, 1 wrong arguments, 2 the agent can't be reached or does not speak A2A, 3 it
-refused the request or the credentials, or the task, a check or a test failed, 4 the task waits for
-input, 130 interrupted.
+Exit codes: 0 success, 1 wrong arguments, 2 the agent can't be reached or does not speak A2A, 3 the
+task, a check or a webhook test failed, or the agent refused the request or the credentials, 4 the
+task waits for input, 130 interrupted.
 """
 
 
@@ -116,7 +116,7 @@ def make_folder(path: str) -> Path:
 
 
 def read_text(text: str) -> str:
-    """Return *text*, the content of FILE if *text* is `@FILE`, or of stdin if it is `-`."""
+    """Return *text*, or the content of FILE if it is `@FILE`, or of stdin if it is `-`."""
     try:
         if text == "-":
             return sys.stdin.read().removeprefix("\ufeff")
