@@ -20,8 +20,9 @@ def executor_of(
     """Return the executor of *source*, and whether it was created here (FR-SRV-001).
 
     Args:
-        source: An Executor (see the protocol), a Registry, an APCore client, a module, or a target
-            (see `targets.load`), such as the path of a folder; or a list of these.
+        source: An Executor (see `apcore_a2a_core.Executor`), a Registry, an APCore client, a
+            module, or a target (see `targets.load`), such as the path of a folder; or a list of
+            these.
         acl: The access rules of an executor that is created here: an apcore ACL, or the path of
             its file; by default those that `acl.root` of the config names.
         config: An apcore Config, of which only `acl.root` is used here.

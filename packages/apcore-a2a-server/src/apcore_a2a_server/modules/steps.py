@@ -374,12 +374,12 @@ Plan: TypeAlias = list[tuple[Step, bool]]
 
 
 class DirectEngine(PipelineEngine):
-    """apcore's engine, which does not record the steps of a call if nothing shows the records.
+    """apcore's engine, changed to record the steps of a call only if something shows the records.
 
-    apcore's engine records the time, the result and the output of each step, which takes as long
-    as most steps. The records are shown only in traces and dry runs, to middlewares of steps, and
-    to the conditions of `run_until`. Calls with any of these use apcore's own engine; in all
-    other calls, it takes over after a step that raises or aborts.
+    apcore's own engine records the time, the result and the output of each step, which takes as
+    long as most steps. The records are shown only in traces and dry runs, to middlewares of steps,
+    and to the conditions of `run_until`. Calls with any of these use that engine; in all other
+    calls, it takes over after a step that raises or aborts.
 
     Args:
         executor: The executor, whose middlewares are called by two of the steps.
@@ -449,7 +449,7 @@ MIDDLEWARE_STEPS = (BuiltinMiddlewareBefore, BuiltinMiddlewareAfter)
 
 
 def _target(plan: Plan, step: Step, result: StepResult) -> Plan | None:
-    """Return the plan from the step on to which *step* has skipped; None without a later one."""
+    """Return the rest of the plan from where *step* skips to; None if that is no later step."""
     names = [planned.name for planned, _ in plan]
     if result.action != "skip_to" or result.skip_to not in names[names.index(step.name) + 1 :]:
         return None

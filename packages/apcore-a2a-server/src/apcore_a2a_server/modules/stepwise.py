@@ -109,9 +109,9 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
     for name in ("items_schema", "values_schema"):
         if name in result:
             result[name] = _with_turn(result[name], "function-after")
-    # A pattern of Python may take long, and holds the lock meanwhile. A function before validation
-    # turns JSON into a Python value. That is safe only for text: for other types, strict validation
-    # accepts some values from JSON that it refuses from Python.
+    # Python's `re` may take long to match a pattern, and holds the lock meanwhile. If a function is
+    # called before validation, pydantic turns JSON into a Python value. That is safe only for text:
+    # for other types, strict validation accepts some values from JSON that it refuses from Python.
     if kind == "str" and "pattern" in result:
         return _with_turn(result, "function-before")
     return result
@@ -133,7 +133,7 @@ CONSTANTS = frozenset({"const", "default", "enum", "examples"})
 ITEM_KEYWORDS = ("items", "contains", "unevaluatedItems")
 """Keywords with a schema for the items of an array."""
 MANY_MEMBERS = 20
-"""Number of objects and arrays in an `enum` from which its members are hashed."""
+"""Minimum number of objects and arrays in an `enum` for its members to be hashed."""
 
 
 class Turn:
