@@ -71,7 +71,7 @@ class Spans:
                 raise
 
     def module(self, module_id: str) -> AbstractContextManager[Span]:
-        """Make the span of a call of a module current."""
+        """Return a context manager that makes a span of a module call current."""
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": module_id}
         return self.span(f"execute_tool {module_id[:MAX_ATTRIBUTE]}", attributes=attributes)
 

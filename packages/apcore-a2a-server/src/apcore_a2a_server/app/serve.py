@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # gRPC is optional
 logger = logging.getLogger("apcore_a2a_server")
 
 LAST_REQUESTS_TIMEOUT = 0.1
-"""Seconds for TLS handshakes of clients that have just connected, and again for their requests."""
+"""Seconds for TLS handshakes of clients that have just connected; then as many for requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 ABORT_TIMEOUT = 0.5
@@ -61,8 +61,9 @@ ABORT_TIMEOUT = 0.5
 YOUNG_OBJECTS = 10_000
 """Number of new objects after which the garbage collector looks for cycles.
 
-Requests in progress have thousands of objects. With Python's 700, scanning them took 5 to 8 percent
-of a send. Cycles with large values do not wait for the collector: `forget_frames` breaks them.
+Requests in progress have thousands of objects. With a threshold of 700, Python 3.11's default,
+scanning them took 5 to 8 percent of a send. Cycles with large values do not wait for the collector:
+`forget_frames` breaks them.
 """
 PUBLISH_INTERVAL = 1.0
 """Seconds between two publications of a worker's figures."""

@@ -60,7 +60,7 @@ def check_server(store: Store) -> None:
     Otherwise each process would have its own tasks, and report those of others as unknown.
 
     Raises:
-        ValueError: Several processes can't share the store.
+        ValueError: The server has several processes, which can't share the store.
     """
     server, processes = server_processes()
     if processes > 1 and not store.is_shared:

@@ -49,7 +49,7 @@ HOUR = 60 * MINUTES  # seconds
 MAX_NOTABLE = 5
 """Maximum number of slowest runs, and of latest failures, that are kept for each skill."""
 MAX_CODES = 8
-"""Codes of failures that are counted for each skill; all further ones are counted together."""
+"""Maximum number of failure codes counted separately for each skill; all others share a count."""
 
 # cells of a place, as floats: counts since the start, and the number of running tasks
 STATES = (*NAMES,)
@@ -83,7 +83,7 @@ class NotableTask(NamedTuple):
 
     Attributes:
         at: When it ended, in seconds since 1970.
-        seconds: How long the run took; 0 if the task failed without running.
+        seconds: How long the run took; 0 if the task was not running when it failed.
         kind: For a run, the position of its state in `STATES`. For a failure, the position of its
             code in the place, counted from 1, or 0 for none.
         task_id: The task.
@@ -96,7 +96,7 @@ class NotableTask(NamedTuple):
 
 
 class _Place:
-    """The cells of a skill in the memory of one worker.
+    """The cells that one worker writes for a skill.
 
     Attributes:
         totals: The cells that count since the start, and the number of running tasks.
@@ -128,7 +128,7 @@ class _Place:
 
     @property
     def name(self) -> str:
-        """The skill; empty if the place is free."""
+        """The id of the skill; empty for a free place, and for the shared one."""
         return str(_NAME.unpack_from(self._texts)[0], "utf-8", "replace")
 
     @name.setter

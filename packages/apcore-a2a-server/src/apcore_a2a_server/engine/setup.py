@@ -19,7 +19,7 @@ from .call import Call
 from .limits import Capacity, Memory, TimeLimits
 from .process import ProcessState
 
-if TYPE_CHECKING:  # it needs an extra
+if TYPE_CHECKING:  # the spans need an extra
     from apcore_a2a_server.spans import Spans
 
 
@@ -84,7 +84,7 @@ class Setup:
         return refusal(self.explain(error, call))
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
-        """Return the JSON-RPC error for an exception of a run, without internals."""
+        """Return the JSON-RPC error for an exception, without internals; fail the current span."""
         if self.spans is not None:
             self.spans.fail(error)
         return self.mapper.to_jsonrpc_error(
