@@ -1,4 +1,4 @@
-"""The schema of an SQLite file, its statements, and checks of it."""
+"""The schema of an SQLite file, its statements, and checks of the file."""
 
 import asyncio
 import sqlite3
@@ -19,7 +19,7 @@ MIGRATIONS = (*read_blocks(PACKAGE, "schema.sql").values(),)
 sql = Statements(PACKAGE, str)
 
 READ_ONLY_FOLDER_CODES = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
-"""Result codes of SQLite when it can't create files beside the one that it is to read."""
+"""Result codes when SQLite can't create files beside the file that is to be read."""
 ADVICE = {
     sqlite3.SQLITE_READONLY_ROLLBACK: (
         "a process was killed while it changed the file; "
@@ -90,7 +90,7 @@ async def check(path: str) -> CheckResult:
     try:
         return await asyncio.to_thread(_check, Path(path), stopped.is_set)
     finally:
-        stopped.set()  # when cancelled, the thread must not read the file to its end
+        stopped.set()  # after a cancellation, the thread must not read the file to its end
 
 
 def _check(path: Path, is_stopped: Callable[[], bool]) -> CheckResult:
