@@ -135,7 +135,7 @@ def origin_of(url: str) -> str:
     """Return the origin of a URL: scheme, host and port, in lower case, without a default port.
 
     Raises:
-        ValueError: *url* is not an http or https URL with a host, or has a user.
+        ValueError: *url* is not an http or https URL with a host, or contains `@`.
 
     Example:
         ```python
