@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 ABOUT = ("name", "description", "version")
-"""Options that describe an agent and, if it has a single skill, that skill too."""
+"""Options that describe an agent and, without a mapping of agents, its one skill too."""
 
 
 def to_a2a(agents: Any, **options: Any) -> Starlette:
     """Return the ASGI application that serves an agent, or several as the skills of one agent.
 
     Args:
-        agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
+        agents: An agent (see `bridge`), or a mapping from skill ids to agents.
         options: Options of `create_app` in apcore-a2a-server, of `Agent` and the agent's bridge.
 
     Raises:
@@ -53,7 +53,7 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
     """Serve an agent, or several as the skills of one agent, until SIGINT or SIGTERM.
 
     Args:
-        agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
+        agents: An agent (see `bridge`), or a mapping from skill ids to agents.
         host: The address to listen on; `0.0.0.0` for all. Other machines can then call the agent,
             so set `auth` as well.
         port: The port to listen on.
@@ -87,7 +87,7 @@ def build_agent_card(
     """Return the SDK's `AgentCard` of an agent, or of several as the skills of one agent.
 
     Args:
-        agents: An agent (see `bridge`), or a mapping of the ids of skills to agents.
+        agents: An agent (see `bridge`), or a mapping from skill ids to agents.
         url: The URL of the agent.
         options: Options of `Agent` and of the agent's bridge.
 
