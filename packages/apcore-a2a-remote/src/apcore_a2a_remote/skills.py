@@ -26,7 +26,7 @@ PREFIX = "remote."
 MAX_SKILLS = 1000
 """Maximum number of skills of one agent that become modules."""
 MAX_DETAILS = 256 * 1024
-"""Maximum size of the schemas and examples of a skill, in bytes; larger skills are left out."""
+"""Maximum size of a skill's details, in bytes; a skill with larger ones is left out."""
 MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
 """The annotation with digests of the URLs of the agents that have passed on an exposed skill."""
@@ -72,7 +72,7 @@ class RemoteSkill:
     """
 
     is_remote = True
-    """Servers of this project show its calls as remote ones in the trace of a task."""
+    """Servers of this project show calls of such modules as remote in the trace of a task."""
 
     def __init__(self, agent: Connection, module_id: str, entry: Entry) -> None:
         skill, details = entry.skill, entry.details
