@@ -79,7 +79,7 @@ def encoded(value: Any) -> str:
 
 
 def json_response(value: Any) -> Response:
-    """Return a response with *value* as JSON, even if it is not a valid answer."""
+    """Return a response with *value* as JSON."""
     return Response(encoded(value), media_type="application/json")
 
 
@@ -87,16 +87,16 @@ def stream_of(results: Iterable[Any]) -> Response:
     """Return a stream with an event for each result."""
 
     async def events() -> AsyncIterator[str]:
-        for count, result in enumerate(results, 1):
-            yield event_of(count, result)
+        for number, result in enumerate(results, 1):
+            yield event_of(number, result)
 
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
-def event_of(count: int, result: Any) -> str:
+def event_of(number: int, result: Any) -> str:
     """Return an event of a stream, with its id."""
     answer = {"jsonrpc": "2.0", "id": 1, "result": result}
-    return f"id: {count}\ndata: {encoded(answer)}\n\n"
+    return f"id: {number}\ndata: {encoded(answer)}\n\n"
 
 
 def refusal(status: int, **headers: str) -> Response:
@@ -114,7 +114,7 @@ def skill_of(name: str = "work", /, **members: Any) -> Json:
 def card_of(
     *skills: Json, details: Json | None = None, capabilities: Json | None = None, **members: Any
 ) -> Json:
-    """Return a card with skills, and their details in the extension."""
+    """Return a card with skills, and their details in the skills extension."""
     extension = {"uri": SKILLS, "params": {"skills": details or {}}}
     defaults = {"streaming": True, "pushNotifications": True, "extensions": [extension]}
     return {

@@ -115,7 +115,7 @@ class Dog(BaseModel):
 
 
 class Everything(BaseModel):
-    """Members of the types that forms often can't show."""
+    """Members of types that are hard to show in a form."""
 
     anything: Any
     labels: dict[str, str] = {}
@@ -199,7 +199,7 @@ class Says(Module):
 
 
 class Counts(Module):
-    """Returns its number as text, to the last digit."""
+    """Returns a sentence with all digits of a number."""
 
     description: ClassVar[str] = "Writes a number to its last digit"
     input_schema: ClassVar[Any] = schema(["number"], number={"type": "integer", "title": "Number"})

@@ -201,7 +201,7 @@ def test_hostile_errors_are_shown_as_text(hostile: HostileVisit, fake: FakeAgent
     assert hostile.harm() == []
 
 
-def test_external_links_load_only_when_clicked(hostile: HostileVisit, fake: FakeAgent) -> None:
+def test_external_links_and_images_load_nothing(hostile: HostileVisit, fake: FakeAgent) -> None:
     text = f"[web]({EVIL}/a) [mail](mailto:a@evil.example) [ftp](ftp://x) ![image]({EVIL}/i.png)"
     fake.card = card_of(skill_of(description=text), documentationUrl=f"{EVIL}/docs")
     page = hostile.visit.go()
@@ -290,9 +290,7 @@ CARDS: list[Any] = [
 ]
 
 
-def test_a_malformed_card_is_reported_and_leaves_the_page_working(
-    hostile: HostileVisit, fake: FakeAgent
-) -> None:
+def test_a_malformed_card_leaves_the_page_working(hostile: HostileVisit, fake: FakeAgent) -> None:
     page = hostile.visit.page
     for card in CARDS:
         fake.card = card
@@ -307,7 +305,7 @@ def test_a_malformed_card_is_reported_and_leaves_the_page_working(
         assert hostile.harm() == []
 
 
-SCHEMAS: dict[str, Any] = {
+PROPERTIES: dict[str, Any] = {
     "null": {"a": None, "b": 5, "c": "x", "d": []},
     "types": {"a": {"type": 5}, "b": {"type": "nothing"}, "c": {"type": ["string", 5]}},
     "enums": {"a": {"enum": "x"}, "b": {"enum": []}, "c": {"enum": [None, {}, []]}},
@@ -328,7 +326,7 @@ def test_skills_with_malformed_schemas_can_still_be_called(
     hostile: HostileVisit, fake: FakeAgent
 ) -> None:
     schemas: Json = {
-        name: {"type": "object", "properties": members} for name, members in SCHEMAS.items()
+        name: {"type": "object", "properties": members} for name, members in PROPERTIES.items()
     }
     schemas |= {"required": {"properties": {"a": {}}, "required": "a"}, "levels": "@deep schema"}
     details = {name: {"inputSchema": schema} for name, schema in schemas.items()}
@@ -359,7 +357,7 @@ def test_a_malformed_url_leaves_the_page_working(hostile: HostileVisit, fake: Fa
         expect_content(page)
 
 
-def test_an_agent_without_streaming_shows_its_tasks(hostile: HostileVisit, fake: FakeAgent) -> None:
+def test_tasks_are_shown_without_streaming(hostile: HostileVisit, fake: FakeAgent) -> None:
     fake.card = card_of(capabilities={"streaming": False})
     task = paused_task("Well?", "approval")
     fake.replies["GetTask"] = lambda params: task

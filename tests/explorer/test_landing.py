@@ -17,7 +17,7 @@ from .other_client import OtherClient
 OpenVisit = Callable[..., Visit]
 
 AREAS, PER_AREA = 12, 25
-"""The areas of the large agent, and the skills of each area."""
+"""Number of areas of the large agent, and number of skills in each area."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_many_skills_are_grouped(open_visit: OpenVisit, large_agent: str) -> Non
     expect(skills.get_by_role("link", name="area8.job13")).to_have_count(0)
 
 
-def test_the_search_is_used_with_the_arrow_keys(open_visit: OpenVisit, large_agent: str) -> None:
+def test_arrow_keys_move_through_search_results(open_visit: OpenVisit, large_agent: str) -> None:
     page = open_visit(large_agent).go()
     search_field(page).fill("area7 job1")
     links = page.get_by_role("navigation", name="Skills").get_by_role("link")
@@ -101,9 +101,7 @@ def test_the_search_is_used_with_the_arrow_keys(open_visit: OpenVisit, large_age
     expect(page.get_by_role("heading", level=1)).to_have_text("Area7 Job1")
 
 
-def test_the_start_page_of_an_agent_of_another_project_has_no_example(
-    open_visit: OpenVisit,
-) -> None:
+def test_the_start_page_offers_no_example_if_the_card_has_none(open_visit: OpenVisit) -> None:
     fake = FakeAgent(card_of(skill_of("work", description="**Works** hard\n\nand long")))
     with running(fake.app()) as url:
         page = open_visit(url).go()

@@ -140,7 +140,7 @@ def test_the_page_stays_responsive_during_thousands_of_events(visit: Visit) -> N
 
 
 @pytest.mark.parametrize(("skill", "shown"), [("tree", "key 10"), ("table", "row 7")])
-def test_megabytes_are_shown_from_their_beginning(visit: Visit, skill: str, shown: str) -> None:
+def test_large_data_is_shown_from_its_beginning(visit: Visit, skill: str, shown: str) -> None:
     page = start_stream(visit, skill)
     artifact = page.get_by_role("region", name="Artifact")
     expect(artifact).to_contain_text(shown)

@@ -40,7 +40,7 @@ DAY = {"type": "string", "format": "date", "title": "Day of arrival"}
 
 
 async def reserve(inputs: Inputs, context: "Context[Any]") -> Inputs:
-    """Reserve a room; ask for what is missing, by schemas."""
+    """Reserve a room; ask for missing inputs, with a schema for each answer."""
     if "nights" not in inputs:
         context.services.ask("Which room?", {"hotel": "Ritz"}, schema=ROOM)
     if "day" not in inputs:
@@ -63,7 +63,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def agent(sandbox: Path) -> Iterator[str]:
-    """Serve the modules of examples/, and three that ask questions or for approval."""
+    """Serve the modules of examples/, and three that ask for input or approval."""
     modules = registry()
     modules.register("table.book", ActionModule(book, input_schema=ANY))
     modules.register("room.reserve", ActionModule(reserve, input_schema=ANY))
@@ -223,7 +223,7 @@ def test_a_question_with_a_schema_can_be_answered_by_text(visit: Visit) -> None:
     expect(form).to_contain_text("From when?")
 
 
-def test_a_stray_message_does_not_hide_the_call_to_approve(
+def test_a_stray_message_does_not_hide_the_request_for_approval(
     visit: Visit, other: OtherClient, report: Path
 ) -> None:
     page = request_deletion(visit)

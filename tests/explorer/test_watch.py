@@ -77,7 +77,7 @@ def press_run(page: Page) -> None:
 
 
 def start_stream(visit: Visit, scripted: ScriptedModule) -> ScriptedStream:
-    """Open a stream on the skill's page."""
+    """Run the scripted skill on its page; return the stream of its run."""
     press_run(visit.go("skills/scripted"))
     return scripted.next_stream()
 
@@ -152,7 +152,7 @@ def test_the_timeline_shows_each_event_with_its_time(
         expect(event).to_contain_text(re.compile(r"\+\d"))
 
 
-def test_events_are_read_with_the_keyboard(visit: Visit, scripted: ScriptedModule) -> None:
+def test_events_are_selected_with_the_keyboard(visit: Visit, scripted: ScriptedModule) -> None:
     stream, page = start_stream(visit, scripted), visit.page
     stream.send(*({"n": number} for number in range(100)))
     stream.end()
@@ -175,7 +175,7 @@ def test_events_are_read_with_the_keyboard(visit: Visit, scripted: ScriptedModul
     )
 
 
-def test_text_is_shown_unchanged(visit: Visit) -> None:
+def test_markup_in_text_is_shown_as_text(visit: Visit) -> None:
     expect(shown_output(visit, "text").get_by_text("<b>not bold</b>")).to_be_visible()
 
 
@@ -280,7 +280,7 @@ def test_progress_messages_are_shown_in_a_line_while_the_task_runs(
     expect(page.locator(".messages")).not_to_contain_text("Reading")  # nor a part of the history
 
 
-def test_choosing_another_version_does_not_change_a_running_stream(
+def test_choosing_another_protocol_version_does_not_change_a_running_stream(
     visit: Visit, scripted: ScriptedModule
 ) -> None:
     stream, page = start_stream(visit, scripted), visit.page
