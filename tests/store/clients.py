@@ -55,11 +55,11 @@ class Clients:
         if with_webhook:
             configuration["taskPushNotificationConfig"] = {"url": self._hook}
         params = _params(skill, inputs) | {"configuration": configuration}
-        self._submit(self._senders.submit(self._send, params, with_webhook))
+        self._track(self._senders.submit(self._send, params, with_webhook))
 
     def stream(self, skill: str, **inputs: Any) -> None:
         """Start a task in the background and read its events to the end."""
-        self._submit(self._readers.submit(self._stream, _params(skill, inputs)))
+        self._track(self._readers.submit(self._stream, _params(skill, inputs)))
 
     def wait(self) -> None:
         """Wait until all tasks are acknowledged."""
@@ -80,7 +80,7 @@ class Clients:
         for future in [self._senders.submit(self._poll, task_id) for task_id in unknown]:
             future.result()
 
-    def _submit(self, future: Future[None]) -> None:
+    def _track(self, future: Future[None]) -> None:
         self._pending.append(future)
         self._submitted += 1
 
@@ -106,9 +106,11 @@ class Clients:
         task_id, deadline = "", time.monotonic() + TIMEOUT
         while task_id not in self.observed.ends:
             assert time.monotonic() < deadline, f"{task_id} did not end: {versions}"
-            method, source = ("SubscribeToTask", {"id": task_id}) if versions else (_STREAM, params)
+            method, call_params = (
+                ("SubscribeToTask", {"id": task_id}) if versions else (_STREAM, params)
+            )
             with suppress(httpx.HTTPError, Interrupted):
-                for version, event in self._events(method, source, versions):
+                for version, event in self._events(method, call_params, versions):
                     task_id = self._record(task_id, event)
                     self.observed.versions_read.setdefault(task_id, versions).append(version)
             time.sleep(RETRY_INTERVAL)
@@ -119,12 +121,12 @@ class Clients:
         with self._agent.client.stream("POST", "/", json=body, headers=headers) as response:
             if not response.headers["content-type"].startswith("text/event-stream"):
                 _checked(response, json.loads(response.read()))
-            number = 0
+            version = 0
             for line in response.iter_lines():
                 if line.startswith("id:"):
-                    number = int(line[3:])
+                    version = int(line[3:])
                 elif line.startswith("data:"):
-                    yield number, _checked(response, json.loads(line[5:]))["result"]
+                    yield version, _checked(response, json.loads(line[5:]))["result"]
 
     def _record(self, task_id: str, event: Json) -> str:
         """Record the task and the final state in an event; return the task's id."""

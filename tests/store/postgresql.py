@@ -32,7 +32,7 @@ class Database:
 
     @property
     def pid(self) -> int:
-        """The id of the running server's main process; its connections are child processes."""
+        """The id of the server's main process, which has a child process for each connection."""
         return int((self._data / "postmaster.pid").read_text().splitlines()[0])
 
     def create(self) -> None:

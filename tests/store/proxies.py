@@ -137,7 +137,7 @@ class Balancer(Proxy):
 class CuttableLink(Proxy):
     """A link to one server that can be cut like a network: no byte passes, no connection closes.
 
-    Bytes sent in the meantime are not lost: as with TCP, they arrive when the link is restored.
+    Bytes sent to a cut link are not lost: as with TCP, they arrive after `heal`.
     """
 
     def __init__(self, port: int) -> None:

@@ -57,13 +57,13 @@ def make_room(agent: Replica, filler: Path) -> None:
         time.sleep(0.05)
 
 
-def check_after_lost_leases(agent: Replica, runs: list[str]) -> None:
+def check_after_lost_leases(agent: Replica, task_ids: list[str]) -> None:
     """Check two tasks with lost leases: the repeatable one ran again, and the other one failed."""
-    assert agent.wait_for_end(*runs) == ["completed", "failed"]
-    assert [agent.count_starts(task_id) for task_id in runs] == [2, 1]
-    for task_id in runs:
+    assert agent.wait_for_end(*task_ids) == ["completed", "failed"]
+    assert [agent.count_starts(task_id) for task_id in task_ids] == [2, 1]
+    for task_id in task_ids:
         check_log(agent.events(task_id))
-    assert status_texts(agent.events(runs[1])) == ["Replica lost while running"]
+    assert status_texts(agent.events(task_ids[1])) == ["Replica lost while running"]
 
 
 def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
@@ -75,7 +75,7 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
     ):
         completed_ids = [agent.start("once", seconds=0) for _ in range(10)]
         agent.wait_for_end(*completed_ids)
-        runs = [agent.start(skill, seconds=1) for skill in ("once", "again")]
+        running_ids = [agent.start(skill, seconds=1) for skill in ("once", "again")]
         events = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
         first = next(events)
         filler = fill(disk)
@@ -92,13 +92,13 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
             check_log(agent.events(task_id))
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == 13
         eventually(
-            lambda: [n.event for n in notes(tmp_path) if n.task_id in runs].count("end") == 2
+            lambda: [n.event for n in notes(tmp_path) if n.task_id in running_ids].count("end") == 2
         )
-        assert [agent.state(task_id) for task_id in runs] == ["working", "working"]
+        assert [agent.state(task_id) for task_id in running_ids] == ["working", "working"]
         assert not is_healthy(agent)
         make_room(agent, filler)
-        assert agent.wait_for_end(*runs) == ["completed", "completed"]
-        for task_id in runs:
+        assert agent.wait_for_end(*running_ids) == ["completed", "completed"]
+        for task_id in running_ids:
             check_log(agent.events(task_id))
             assert agent.count_starts(task_id) == 1
         check_log([first, *events])
@@ -112,12 +112,12 @@ def test_a_disk_that_is_full_for_longer_than_a_lease_loses_no_running_task(
     tmp_path: Path, disk: Path
 ) -> None:
     with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}") as agent:
-        runs = [agent.start(skill, seconds=4) for skill in ("again", "once")]
+        running_ids = [agent.start(skill, seconds=4) for skill in ("again", "once")]
         filler = fill(disk)
         time.sleep(2 * LEASE)
         make_room(agent, filler)
-        assert agent.wait_for_end(*runs) == ["completed", "completed"]
-        assert [agent.count_starts(task_id) for task_id in runs] == [1, 1]
+        assert agent.wait_for_end(*running_ids) == ["completed", "completed"]
+        assert [agent.count_starts(task_id) for task_id in running_ids] == [1, 1]
 
 
 def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_loses_its_lease(
@@ -125,12 +125,12 @@ def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_loses_its_lease(
 ) -> None:
     # the change is retried from second 1 to 6
     with replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=10) as agent:
-        runs = [agent.start(skill, seconds=1) for skill in ("again", "once")]
+        running_ids = [agent.start(skill, seconds=1) for skill in ("again", "once")]
         filler = fill(disk)
-        for task_id in runs:
+        for task_id in running_ids:
             agent.process.wait_for(f"(Task {task_id}: given up, since the store is unavailable)")
         make_room(agent, filler)
-        check_after_lost_leases(agent, runs)
+        check_after_lost_leases(agent, running_ids)
 
 
 def test_a_kill_with_a_full_disk_loses_nothing(tmp_path: Path, disk: Path) -> None:

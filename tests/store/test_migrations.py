@@ -77,7 +77,7 @@ async def verify(store: Store, record: TaskRecord) -> None:
     await store.close()
 
 
-async def test_bodies_in_protobuf_become_json_in_a_file(tmp_path: Path) -> None:
+async def test_protobuf_bodies_in_a_file_become_json(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     address = f"sqlite:///{path}"
     record = await fill(address)
@@ -104,7 +104,7 @@ async def connection(server: Database) -> AsyncIterator[Any]:
     await opened.close()
 
 
-async def test_bodies_in_protobuf_become_json_in_a_database(
+async def test_protobuf_bodies_in_a_database_become_json(
     server: Database, connection: Any
 ) -> None:
     record = await fill(server.url)

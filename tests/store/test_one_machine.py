@@ -73,7 +73,7 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
 def replica_at_port(port: int, home: Path, store: str) -> Iterator[Process]:
     """Run a replica at a port that a client knows."""
     with process(replica_command(modules(home), store, port=port), home) as server:
-        assert server.url.endswith(f":{port}")  # it listens
+        assert server.url.endswith(f":{port}")  # waits until the replica listens
         yield server
         server.end(signal.SIGTERM)
 
@@ -130,7 +130,7 @@ def test_a_reader_of_a_released_task_is_disconnected_without_an_error_log(
         with first.stream("steps", seconds=0.2, steps=100) as events:
             next(events)
             first.process.signal(signal.SIGTERM)
-            with pytest.raises(httpx.RemoteProtocolError):  # not mistaken for the end of the task
+            with pytest.raises(httpx.RemoteProtocolError):  # not a normal end of the stream
                 deque(events)
         assert first.process.end() == 0
         assert "ERROR" not in first.process.log

@@ -87,9 +87,9 @@ async def test_a_file_stays_locked_until_the_thread_of_a_canceled_start_has_left
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        for another in (store, SqliteStore(path)):
+        for candidate in (store, SqliteStore(path)):
             with pytest.raises(UnavailableError, match="in use"):
-                await another.start()
+                await candidate.start()
     finally:
         may_connect.set()
     await asyncio.to_thread(thread.join)

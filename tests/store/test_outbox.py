@@ -32,7 +32,7 @@ async def store_with_webhooks(count: int) -> InMemoryTaskStore:
 
 
 async def claim(store: InMemoryTaskStore) -> tuple[float, list[Notification]]:
-    """Claim for all but the slow host; return the seconds that it took and the notifications."""
+    """Claim notifications of fast hosts; return the seconds taken and the notifications."""
     request = ClaimRequest(limit=100, per_host=8, per_owner=32, hosts=[SLOW_HOST], seconds=60)
     started_at = time.perf_counter()
     notifications = [*await store.claim_notifications(request)]
@@ -56,8 +56,8 @@ async def test_repeated_scheduling_of_notifications_does_not_fill_the_schedule()
     for _ in range(1000):
         for entry in await claim_due(store, seconds=60):
             await store.postpone(entry, 0)
-    assert len(store._outbox._scheduled) <= 2 * 64
-    assert store.backlog.pending == 4 * 2
+    assert len(store._outbox._scheduled) <= 2 * 64  # outdated entries are dropped from 64 on
+    assert store.backlog.pending == 4 * 2  # two for each of four webhooks
 
 
 async def test_the_backlog_of_each_principal_is_limited_separately() -> None:
@@ -116,7 +116,7 @@ async def test_stored_webhooks_are_not_read_unless_notifications_are_delivered()
         record.version = 1
         await store.save(record)
         if delivers:
-            await store.limit_backlog(100)
+            await store.limit_backlog(100)  # delivery begins with this call
         log = await store._reopen("t1", 1)
         assert [*log.webhooks] == ([hook()] if delivers else [])
     assert reads == ["t1"]

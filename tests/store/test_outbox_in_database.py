@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 @asynccontextmanager
 async def two_processes(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
-    """Yield a store, a connection of another process, and one to watch them wait for locks."""
+    """Yield a store, a connection that acts as another process, and one that watches locks."""
     store = PostgresStore(server.url)
     await store.start()
     connection, watcher = [await asyncpg.connect(server.url) for _ in range(2)]
@@ -95,7 +95,7 @@ async def test_a_due_notification_is_claimed_by_one_process_only(server: Databas
             await store.close()
 
 
-async def test_a_change_during_the_settling_of_the_previous_notification_is_due(
+async def test_a_change_while_the_previous_notification_is_settled_is_notified(
     server: Database,
 ) -> None:
     server.clear()

@@ -98,6 +98,7 @@ async def test_replicas_that_have_not_reported_lately_are_left_out_and_deleted(
         found: list[Replica] = [*await store.replicas()]
         assert [replica.id for replica in found] == [replica.id for replica in expected]
     assert await store.prune() == 0
+    # its row is deleted, so that the update changes nothing
     server.sql(f"UPDATE apcore_a2a.replicas SET seen = now() WHERE id = '{silent.id}'")
     assert [replica.id for replica in await store.replicas()] == [alive.id]
     async with store.renewing() as renew:  # a replica that was only held up is back

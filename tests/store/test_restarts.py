@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 REPEATABLE = ModuleAnnotations(idempotent=True)
 PAUSES = (0.3, 0.6, 0.9)
-HOURS = 7200.0  # seconds
+TWO_HOURS = 7200.0  # seconds
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 async def agent(
     path: Path, module: object, pauses: Any = PAUSES, **options: Any
 ) -> AsyncIterator[Peer]:
-    """Serve a module over a file; at the end its tasks are released."""
+    """Serve a module with its tasks in a file; release them at the end."""
     store = SqliteStore(path)
     store.restart_pauses = pauses
     async with serving({"work": module}, task_store=store, **options) as peer:
@@ -147,7 +147,7 @@ async def test_a_takeover_that_is_refused_before_its_module_starts_fails_the_tas
 
 @asynccontextmanager
 async def replica(server: Database, module: object, **options: Any) -> AsyncIterator[Peer]:
-    """Serve a module over a database."""
+    """Serve a module with its tasks in a database."""
     store = PostgresStore(server.url)
     store.restart_pauses = (0, 0, 0)
     async with serving({"work": module}, task_store=store, metrics=True, **options) as peer:
@@ -201,11 +201,11 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
-    """Set the clock of this process, but not the database's clock."""
+    """Put the clock of this process *ahead* seconds ahead of the database's clock."""
     monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + ahead)
 
 
-@pytest.mark.parametrize("ahead", [-HOURS, HOURS])
+@pytest.mark.parametrize("ahead", [-TWO_HOURS, TWO_HOURS])
 async def test_an_answer_is_accepted_by_a_replica_with_another_clock(
     server: Database, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
@@ -217,7 +217,7 @@ async def test_an_answer_is_accepted_by_a_replica_with_another_clock(
         set_clock(monkeypatch, ahead)
         task_id = await first.start("work", first.wire.part(data={"text": "?"}))
         await first.until(task_id, "input-required")
-        await asyncio.sleep(1.5)  # expired tasks are claimed once a second
+        await asyncio.sleep(1.5)  # tasks with expired input are claimed once a second
         set_clock(monkeypatch, -ahead)
         assert await second.state(task_id) == "input-required"
         answer = await second.send("work", second.wire.part(data={"text": "blue"}), taskId=task_id)
@@ -229,11 +229,11 @@ async def test_a_question_expires_by_the_clock_of_the_database(
     server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.clear()
-    set_clock(monkeypatch, HOURS)
+    set_clock(monkeypatch, TWO_HOURS)
     async with replica(server, ActionModule(ask), input_timeout=1) as first:
         task_id = await first.start("work", first.wire.part(data={"text": "?"}))
         await first.until(task_id, "input-required")
-    set_clock(monkeypatch, -HOURS)
+    set_clock(monkeypatch, -TWO_HOURS)
     async with replica(server, ActionModule(echo)) as second:
         task = await second.until(task_id, "failed")
     assert "expired" in text_of(task)

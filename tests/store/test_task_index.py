@@ -190,7 +190,7 @@ async def compare(model: Model, steps: list[tuple[Any, ...]]) -> None:
 
 
 def restart_expiry(model: Model, key: tuple[str, str]) -> None:
-    """Expire the rest of a conversation as if its last task had ended now."""
+    """Keep the rest of a conversation for a whole TTL from now."""
     for task in model.tasks.values():
         if task.key == key:
             task.saved_at = model.now
@@ -211,7 +211,7 @@ def test_totals_are_right_after_the_clock_was_set_back(order: Order) -> None:
 
 @pytest.mark.clock
 def test_a_page_takes_no_longer_among_many_tasks() -> None:
-    """Among 50,000 tasks of two owners, it takes less than three times as long as among 200."""
+    """Two pages of 50,000 tasks take less than three times as long as two pages of 200."""
 
     async def fill(count: int) -> InMemoryTaskStore:
         store = InMemoryTaskStore(max_capacity=count)
@@ -252,7 +252,7 @@ def test_a_page_takes_no_longer_among_many_tasks() -> None:
     "query", [Query(**fields) for fields in queries() if fields["owner"] == "ada"]
 )
 def test_sqlite_reads_lists_in_the_order_of_an_index(tmp_path: Path, query: Query) -> None:
-    """It neither scans the tasks of others nor sorts; totals by update are counted in an index."""
+    """Lists need no scan and no sort; totals in the order of updates read only an index."""
 
     async def create() -> None:
         store = open_store(f"sqlite:///{tmp_path / 'agent.db'}")

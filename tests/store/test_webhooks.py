@@ -187,7 +187,7 @@ def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(
             assert len(receiver) == delivered
 
 
-def test_any_replica_can_set_a_webhook_and_notify_it(tmp_path: Path, server: Database) -> None:
+def test_webhooks_set_through_any_replica_are_notified(tmp_path: Path, server: Database) -> None:
     server.clear()
     with (
         receiving() as receiver,

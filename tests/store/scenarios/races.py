@@ -30,7 +30,7 @@ class Races:
     Args:
         replicas: The replicas that get the requests.
         random: The source of randomness.
-        threads: The pool that sends the requests of a race.
+        senders: The pool that sends the requests of a race.
 
     Attributes:
         observed: observations of clients.
@@ -38,13 +38,13 @@ class Races:
     """
 
     def __init__(
-        self, replicas: Sequence[Agent], random: Random, threads: ThreadPoolExecutor
+        self, replicas: Sequence[Agent], random: Random, senders: ThreadPoolExecutor
     ) -> None:
         self.observed = Observed()
         self.ends: Counter[str] = Counter()
         self._replicas = replicas
         self._random = random
-        self._threads = threads
+        self._senders = senders
 
     def run(self, number: int) -> None:
         """Run the race with this number; the kinds take turns."""
@@ -69,16 +69,16 @@ class Races:
         self._check_end(task, cancels)
 
     def _inform(self) -> None:
-        """Race answers to a task that waits for input: exactly one reaches it."""
+        """Race answers to a task that waits for input: its output must be one of them."""
         task = self._begin("wants", 0)
         _, answers = self._race([_message(answer, taskId=task["id"]) for answer in ANSWERS])
         assert None in _codes(answers) <= {None, UNSUPPORTED}, answers
         assert self._check_end(task) in ANSWERS
 
     def _follow_up(self) -> None:
-        """Race messages to the context of a task that waits for input: exactly one reaches it.
+        """Race A2A 0.3 messages to the context of a task that waits for input: one answers it.
 
-        In A2A 0.3, that is: in 1.0 such a message always starts a task.
+        A later message starts a task of its own; in A2A 1.0 each message would.
         """
         task = self._begin("wants", 0)
         messages = [_message(n, "wants", contextId=task["contextId"]) for n in ANSWERS]
@@ -91,7 +91,7 @@ class Races:
         assert len({*outputs} & {*ANSWERS}) == len(tasks), f"{outputs}: some counted twice"
 
     def _begin(self, skill: str, seconds: float, *, wait: bool = True) -> Json:
-        """Start a task and return it: once it has ended or paused if *wait*, else at once."""
+        """Start a task and return it, at once or, if *wait*, when it has ended or paused."""
         options = {"returnImmediately": not wait}
         replica = self._random.choice(self._replicas)
         task: Json = _task(
@@ -111,7 +111,7 @@ class Races:
         pairs = zip(self._replicas, messages, strict=True)
         requests += [partial(replica.ask, method, **params) for replica, params in pairs]
         order = self._random.sample(range(len(requests)), len(requests))
-        futures = {number: self._threads.submit(requests[number]) for number in order}
+        futures = {number: self._senders.submit(requests[number]) for number in order}
         answers = [futures[number].result() for number in range(len(requests))]
         return answers[: -len(messages)], answers[-len(messages) :]
 
@@ -154,10 +154,10 @@ def race(trial: Trial, *, races: int) -> None:
     with (
         fleet(trial.home, [trial.server.url] * 3, LEASE) as agents,
         ThreadPoolExecutor(CONCURRENT_RACES * 2 * len(agents.replicas)) as senders,
-        ThreadPoolExecutor(CONCURRENT_RACES) as threads,
+        ThreadPoolExecutor(CONCURRENT_RACES) as race_threads,
     ):
         racer = Races(agents.replicas, trial.random, senders)
-        for number, _ in enumerate(threads.map(racer.run, range(races)), 1):
+        for number, _ in enumerate(race_threads.map(racer.run, range(races)), 1):
             if number % 200 == 0:
                 trial.say(f"{number} of {races} races")
         wait_for_deliveries(trial.server.url)

@@ -21,7 +21,7 @@ def sleep_past_the_lease(
         for number in range(rounds):
             start_tasks(trial, clients, tasks, seconds)
             late_notes = _sleep(trial, agents, lease + 2 + seconds)
-            trial.say(f"round {number + 1} of {rounds}: it woke up with {len(late_notes)} tasks")
+            trial.say(f"round {number + 1} of {rounds}: {len(late_notes)} notes after the resume")
             assert late_notes, "no task was running"
             finish_tasks(trial, clients, receiver)
 
