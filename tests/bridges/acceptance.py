@@ -20,7 +20,7 @@ from tests.server.principals import HeaderAuth
 from tests.serving import PATIENCE
 
 CANARY = "hunter2"
-"""A text in an exception that must not reach a client."""
+"""A text in an exception that must reach neither a client nor the log."""
 TOKENS = [f"t{number} " for number in range(20)]
 CONVERSATIONS = 50  # at the same time
 
@@ -95,12 +95,14 @@ class Acceptance:
         options: Options of the bridge.
         streams: Whether the framework yields pieces of an answer as its model writes them.
         cancels: Whether a cancellation reaches the model.
-        usage: The tokens of the answer to "Hello"; None if the framework counts none.
+        concurrency: The number of turns that the framework can run at the same time.
+        usage: The tokens counted for "Hello"; None if the framework counts none.
     """
 
     options: ClassVar[dict[str, Any]] = {}
     streams = True
     cancels = True
+    concurrency = CONVERSATIONS
     usage: ClassVar[dict[str, int] | None] = {"inputTokens": 7, "outputTokens": 3}
 
     def agent(self, script: Script) -> Any:
@@ -176,9 +178,6 @@ class Acceptance:
         expected = [f"answer to number {n}" for n in range(CONVERSATIONS)]
         assert [task.value for task in tasks] == expected
 
-    concurrency = CONVERSATIONS
-    """Number of turns that the framework can run at the same time."""
-
     @pytest.mark.parametrize("is_streaming", [True, False])
     async def test_a_cancellation_reaches_the_model(
         self, url: str, script: Script, is_streaming: bool
@@ -214,16 +213,16 @@ class Acceptance:
             await client.send_message("What is my name?", context_id=first.context_id)
             remembered = "\n".join(script.prompts[-1])
             await client.send_message("Who am I?")
-            other_prompts = "\n".join(script.prompts[-1])
+            new_conversation_prompts = "\n".join(script.prompts[-1])
         async with client_of(url, "eve") as stranger:
             await stranger.send_message("Who am I?", context_id=first.context_id)
             stranger_prompts = "\n".join(script.prompts[-1])
         assert "My name is Ada" in remembered
         assert "You said: My name is Ada" in remembered
-        assert "Ada" not in other_prompts
+        assert "Ada" not in new_conversation_prompts
         assert "Ada" not in stranger_prompts
 
-    async def test_texts_of_exceptions_are_not_sent(
+    async def test_texts_of_exceptions_are_neither_sent_nor_logged(
         self, url: str, script: Script, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)

@@ -8,7 +8,7 @@ from apcore_a2a_remote import tools
 
 
 class Forecast:
-    """Returns its inputs, and who has called."""
+    """Returns its inputs and the caller's id."""
 
     description = "Tells the weather."
     input_schema: ClassVar = {

@@ -24,8 +24,8 @@ class Hooks:
     """Server of workflows, each named by the last segment of its webhook's path.
 
     Attributes:
-        bodies: The bodies that the workflows got, in their order.
-        headers: The headers of the requests, in their order.
+        bodies: The bodies that the workflows got, in order.
+        headers: The headers of the requests, in order.
         files: The files that the workflows got: name, content and media type.
     """
 
@@ -35,10 +35,10 @@ class Hooks:
         self.headers: list[dict[str, str]] = []
         self.files: list[tuple[str | None, bytes, str | None]] = []
         path, resume_path = "/webhook/{name}", "/webhook-waiting/{name}"
-        routes = [Route(route, self._start, methods=["POST"]) for route in (path, resume_path)]
+        routes = [Route(route, self._answer, methods=["POST"]) for route in (path, resume_path)]
         self.app = Starlette(routes=routes)
 
-    async def _start(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self.workflows:
             message = f'The requested webhook "POST {name}" is not registered.'

@@ -43,7 +43,7 @@ class ScriptedModel(BaseChatModel):  # type: ignore[misc]  # not installed here
 
 
 class MessagesModel(BaseChatModel):  # type: ignore[misc]  # not installed here
-    """Answers with the messages that a function returns, such as calls of tools and files."""
+    """Answers with the message that a function returns, which may hold calls of tools or files."""
 
     answer: Callable[[Sequence[BaseMessage]], AIMessage]
 

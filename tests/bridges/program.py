@@ -25,7 +25,7 @@ def write(value: Any) -> None:
 
 
 def write_piece(piece: str, *, is_first: bool) -> None:
-    """Write a piece of the answer."""
+    """Write a piece of the answer, if the imitated program streams."""
     if imitated == "text":
         print(piece, end="", flush=True)
     elif imitated == "claude":
@@ -62,7 +62,7 @@ def thread_usage() -> dict[str, int]:
 
 
 def fail(text: str) -> None:
-    """End as the program does when it fails."""
+    """End as the imitated program does when it fails."""
     if imitated == "openclaw":
         write({"ok": False, "error": {"message": text}})
     elif imitated == "claude":
@@ -74,7 +74,7 @@ def fail(text: str) -> None:
 
 
 def begin_session() -> str:
-    """Return the session of the turn, a file in the folder of the program."""
+    """Add a turn to the file of the session, and return the name of the file."""
     if imitated == "codex":
         thread = argument_after("resume") or f"thread-{os.getpid()}"
         if "resume" in arguments and not Path(thread).exists():

@@ -104,13 +104,13 @@ async def answer_to(function: Execute, message: Any = "Hello", **options: Any) -
         return await client.send_message(message)
 
 
-def text_of(task: Task) -> Any:
+def status_text(task: Task) -> Any:
     assert task.status.message
     return task.status.message.parts[0].text
 
 
 async def book(context: RequestContext, updater: TaskUpdater) -> None:
-    """Ask twice, as the SDK's documentation shows it; then repeat the answers."""
+    """Ask twice, as in the SDK's documentation; then repeat the answers."""
     task = context.current_task
     if task is None:
         assert context.message
@@ -135,11 +135,11 @@ async def test_questions_are_answered_on_another_server(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'agent.db'}"
     async with serving_agent(Executor(book), task_store=store) as url, client_of(url) as client:
         task = await client.send_message("A table")
-        assert (task.status.state, text_of(task)) == ("input-required", "Which day?")
+        assert (task.status.state, status_text(task)) == ("input-required", "Which day?")
         assert '"n": 1' in str(task.to_dict()).replace("'", '"')
     async with serving_agent(Executor(book), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, "Friday")
-        assert (task.status.state, text_of(task)) == ("input-required", "At what time?")
+        assert (task.status.state, status_text(task)) == ("input-required", "At what time?")
     async with serving_agent(Executor(book), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, {"hour": 7})
     assert task.status.state == "completed"
@@ -198,7 +198,7 @@ async def test_the_cancellation_of_a_paused_task_calls_cancel() -> None:
     assert context.task_id == task.id
 
 
-async def test_a_task_ends_with_the_outcome_of_its_executor() -> None:
+async def test_a_task_gets_its_state_from_the_last_status_of_the_executor() -> None:
     async def end(context: RequestContext, updater: TaskUpdater) -> None:
         state: Any = TaskState.Value(f"TASK_STATE_{context.get_user_input()}")
         message = updater.new_agent_message([new_text_part("Not on Sundays")])
@@ -207,23 +207,23 @@ async def test_a_task_ends_with_the_outcome_of_its_executor() -> None:
     async with serving_agent(Executor(end)) as url, client_of(url) as client:
         for state in ("FAILED", "REJECTED"):
             task = await client.send_message(state)
-            assert (task.status.state, text_of(task)) == (state.lower(), "Not on Sundays")
+            assert (task.status.state, status_text(task)) == (state.lower(), "Not on Sundays")
         assert (await client.send_message("CANCELED")).status.state == "canceled"
         task = await client.send_message("AUTH_REQUIRED")
-        assert (task.status.state, text_of(task)) == ("input-required", "Not on Sundays")
+        assert (task.status.state, status_text(task)) == ("input-required", "Not on Sundays")
         assert (await client.send_message("COMPLETED")).value == "Not on Sundays"
         assert (await client.send_message("WORKING")).status.state == "completed"
 
 
-async def test_clients_see_the_text_of_protocol_errors_only() -> None:
+async def test_clients_see_texts_of_protocol_errors_but_not_of_crashes() -> None:
     async def refuse(context: RequestContext, updater: TaskUpdater) -> None:
         raise InvalidParamsError("The day is missing")
 
     async def crash(context: RequestContext, updater: TaskUpdater) -> None:
         raise RuntimeError("the password is hunter2")
 
-    assert text_of(await answer_to(refuse)) == "The day is missing"
-    assert text_of(await answer_to(crash)) == "Internal error"
+    assert status_text(await answer_to(refuse)) == "The day is missing"
+    assert status_text(await answer_to(crash)) == "Internal error"
 
 
 async def test_a_message_or_a_whole_task_is_an_answer() -> None:

@@ -46,7 +46,7 @@ async def run_in_program(agent: Agent, inputs: dict[str, Any]) -> Any:
     return await Executor(registry).call_async("agent", inputs)
 
 
-async def test_a_blocking_result_is_the_sum_of_the_chunks_that_the_agent_yields() -> None:
+async def test_the_answer_has_all_chunks_that_the_agent_yields() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         yield "Here it is: "
         yield {"n": 2**70}
@@ -117,8 +117,8 @@ async def test_each_question_of_a_run_is_answered_by_text_or_data() -> None:
     assert task.value == {"answers": ["Saturday", {"name": "Ada"}]}
 
 
-@pytest.mark.parametrize(("answer", "expected"), [("yes", "wiped"), ("no", None)])
-async def test_yes_or_no_ends_an_approval(answer: str, expected: str | None) -> None:
+@pytest.mark.parametrize(("answer", "expected"), [("yes", "wiped"), ("no", "kept")])
+async def test_yes_or_no_ends_an_approval(answer: str, expected: str) -> None:
     abandoned_states: list[Any] = []
 
     class DiskAgent(Agent):
@@ -136,7 +136,7 @@ async def test_yes_or_no_ends_an_approval(answer: str, expected: str | None) -> 
         task = await client.send_message("Wipe")
         assert (task.status.state, "disk" in str(task.status)) == ("input-required", True)
         task = await client.reply(task, answer)
-    assert task.value == (expected or "kept")
+    assert task.value == expected
     assert not abandoned_states
 
 
@@ -168,11 +168,11 @@ async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:
 async def test_sessions_belong_to_a_principal_and_a_conversation() -> None:
     sessions: list[str] = []
 
-    async def tell(turn: Turn) -> AsyncIterator[Any]:
+    async def record_session(turn: Turn) -> AsyncIterator[Any]:
         sessions.append(turn.session_id)
         yield "ok"
 
-    async with serving_agent(AnsweringAgent(tell), auth=HeaderAuth()) as url:
+    async with serving_agent(AnsweringAgent(record_session), auth=HeaderAuth()) as url:
         for principal in ("ada", "eve", "ada"):
             async with client_of(url, principal) as client:
                 await client.send_message("Hi", context_id="shared")
@@ -183,16 +183,16 @@ async def test_sessions_belong_to_a_principal_and_a_conversation() -> None:
 async def test_the_session_of_an_anonymous_caller_is_not_that_of_a_principal() -> None:
     sessions: list[str] = []
 
-    async def tell(turn: Turn) -> AsyncIterator[Any]:
+    async def record_session(turn: Turn) -> AsyncIterator[Any]:
         sessions.append(turn.session_id)
         yield "ok"
 
     async with (
-        serving_agent(AnsweringAgent(tell), auth=HeaderAuth()) as url,
+        serving_agent(AnsweringAgent(record_session), auth=HeaderAuth()) as url,
         client_of(url, "ada") as client,
     ):
         await client.send_message("Hi", context_id="c")
-    async with serving_agent(AnsweringAgent(tell)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(record_session)) as url, client_of(url) as client:
         await client.send_message("Hi", context_id=sessions[0])
     assert sessions[1] != sessions[0]
 
@@ -377,7 +377,7 @@ async def test_progress_is_not_a_chunk_in_a_program_without_a2a() -> None:
     assert chunks == [{"text": "Hi"}]
 
 
-async def test_an_agent_is_closed_when_its_module_is_unregistered() -> None:
+async def test_an_agent_is_closed_when_its_module_is_unregistered_or_its_server_stops() -> None:
     closed = asyncio.Event()
 
     class ConnectedAgent(Agent):

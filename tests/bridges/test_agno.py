@@ -45,7 +45,7 @@ def call_of(name: str, number: int = 0, **arguments: Any) -> ModelResponse:
 
 @dataclass
 class Llm(Model):  # type: ignore[misc]  # not installed here
-    """A model that answers what a function of the messages yields: text, or responses."""
+    """A model that answers with text or responses, which a function of the messages yields."""
 
     id: str = "scripted"
     answer: Any = None
@@ -161,7 +161,7 @@ def shop_agent(*calls: ModelResponse, **options: Any) -> Agent:
     ("answer", "expected", "paid"),
     [("yes", "paid 5", [5]), ("no", "The user has denied this call.", [])],
 )
-async def test_a_tool_that_needs_confirmation_runs_after_a_yes(
+async def test_a_tool_that_needs_confirmation_runs_only_after_a_yes(
     answer: str, expected: str, paid: list[int]
 ) -> None:
     payments.clear()
@@ -188,12 +188,12 @@ async def test_several_tools_that_need_answers_ask_one_after_the_other(tmp_path:
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     task: Any = None
     questions: list[str] = []
-    for answer in ("Buy it", "yes", {"length": 4}, "12", {"first": "Ada", "last": "Lovelace"}):
+    for message in ("Buy it", "yes", {"length": 4}, "12", {"first": "Ada", "last": "Lovelace"}):
         # each time, another server continues from the stored state
         agent = shop_agent(*calls)
         async with serving_agent(agent, task_store=store) as url, client_of(url) as client:
             is_first = task is None
-            task = await (client.send_message(answer) if is_first else client.reply(task, answer))
+            task = await (client.send_message(message) if is_first else client.reply(task, message))
             questions.append(str(task.status.message))
     assert "What is the result of measure?" in questions[1]
     assert "attic" in questions[1]
@@ -350,7 +350,7 @@ async def test_a_team_pauses_for_its_member_and_then_gives_its_own_answer(db: An
     assert payments == [5]
 
 
-async def test_nothing_is_printed_or_sent(
+async def test_nothing_is_printed_and_no_telemetry_is_sent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(messages: Any) -> AsyncIterator[Any]:

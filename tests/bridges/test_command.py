@@ -31,7 +31,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @asynccontextmanager
 async def answering_server(script: Script) -> AsyncIterator[int]:
-    """Answer programs by a script, with a memory for each session; yield the port."""
+    """Serve the answers of a script, with a memory for each session; yield the port."""
     memories: dict[str, list[str]] = defaultdict(list)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,7 +39,8 @@ async def answering_server(script: Script) -> AsyncIterator[int]:
         memory = memories[request["session"]]
         memory.append(request["prompt"])
         answer_task = asyncio.create_task(say(memory, writer))
-        await asyncio.wait({answer_task, disconnect := asyncio.create_task(reader.read())}, **FIRST)
+        disconnect = asyncio.create_task(reader.read())
+        await asyncio.wait({answer_task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         answer_task.cancel()  # the program was killed, or has its answer
         disconnect.cancel()
         writer.close()
@@ -58,9 +59,6 @@ async def answering_server(script: Script) -> AsyncIterator[int]:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
-
-
-FIRST: dict[str, Any] = {"return_when": asyncio.FIRST_COMPLETED}
 
 
 class Programs(Acceptance):
@@ -118,14 +116,14 @@ class TestCodex(Programs):
         assert task.metadata["usage"] == {"inputTokens": 7, "outputTokens": 3}
 
 
-async def test_a_new_session_of_codex_gets_the_conversation(tmp_path: Path) -> None:
+async def test_codex_gets_the_conversation_again_if_its_session_is_lost(tmp_path: Path) -> None:
     script = Script()
     async with answering_server(script) as port:
         command = [sys.executable, "-S", str(PROGRAM), "codex", str(port)]
         agent = CodexAgent(command=command, cwd=tmp_path)
         async with serving_agent(agent) as url, client_of(url) as client:
             first = await client.send_message("My name is Ada")
-            shutil.rmtree(tmp_path)
+            shutil.rmtree(tmp_path)  # the imitated Codex keeps its sessions there
             os.mkdir(tmp_path)
             task = await client.send_message("Who am I?", context_id=first.context_id)
     assert task.status.state == "completed"
@@ -231,8 +229,7 @@ async def test_text_is_streamed_as_it_is_written(tmp_path: Path) -> None:
         pieces: list[str] = []
         async for piece in client.stream("slow", "Go"):
             pieces.append(piece)
-            release_file.touch()
-    # the program waits for the client to have the first line
+            release_file.touch()  # the program waits for this file after its first line
     assert "".join(pieces) == "one\ntwo"
 
 

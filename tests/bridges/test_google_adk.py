@@ -1,4 +1,4 @@
-"""Agents of google-adk, whose model follows a script."""
+"""Agents of google-adk as skills."""
 
 import runpy
 from pathlib import Path
@@ -80,7 +80,7 @@ def call(name: str, /, **arguments: Any) -> Any:
 
 
 def responses_in(contents: Any) -> list[Any]:
-    """Return the responses of tools that a model has got."""
+    """Return the responses of tools in the contents that a model gets."""
     parts = [part for content in contents for part in content.parts]
     return [part.function_response.response for part in parts if part.function_response]
 
@@ -235,7 +235,7 @@ async def test_files_reach_the_model_and_come_from_it() -> None:
     assert [p.text for p in received if p.text] == ["Look", '{"n": 1}']
 
 
-class Question(BaseModel):
+class Place(BaseModel):
     city: str
 
 
@@ -249,7 +249,7 @@ async def test_an_agent_with_schemas_is_typed() -> None:
         return '{"degrees": 7}'
 
     agent = LlmAgent(
-        name="weather", model=Llm(answer), input_schema=Question, output_schema=Weather
+        name="weather", model=Llm(answer), input_schema=Place, output_schema=Weather
     )
     async with serving_agent(agent) as url, client_of(url) as client:
         assert (await client.send_message({"city": "Oslo"})).value == {"degrees": 7}
@@ -297,7 +297,7 @@ async def test_callbacks_can_change_and_drop_events_and_abort_a_run() -> None:
     assert log[2] == (None, PermissionError)
 
 
-async def test_the_adk_id_of_an_anonymous_user_is_made_of_the_conversation() -> None:
+async def test_the_adk_id_of_an_anonymous_user_contains_the_context_id() -> None:
     agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message("hi")

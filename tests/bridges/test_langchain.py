@@ -51,7 +51,7 @@ def test_the_bridge_is_found_by_the_type() -> None:
     assert isinstance(bridge(ScriptedModel(script=Script())), LangChainAgent)
 
 
-async def test_several_inputs_of_a_prompt_are_typed() -> None:
+async def test_all_inputs_of_a_prompt_are_required() -> None:
     prompt = ChatPromptTemplate([("human", "{greeting}, {name}!")])
     chain = prompt | ScriptedModel(script=Script())
     async with serving_agent(chain, name="greeter") as url, client_of(url) as client:

@@ -19,7 +19,7 @@ from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.config import get_stream_writer
+from langgraph.config import get_config, get_stream_writer
 from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.runtime import get_runtime
@@ -193,7 +193,7 @@ async def test_a_new_message_after_a_canceled_question_starts_a_new_run() -> Non
         second = await client.send_message("two", context_id=first.context_id)
         assert text_of(second.status.message) == "What do you like?"
         second = await client.reply(second, "tea")
-    assert requests == ["one", "two", "two"]
+    assert requests == ["one", "two", "two"]  # the node runs again after the reply
     assert second.value == "You like tea"
 
 
@@ -239,7 +239,7 @@ def test_another_process_resumes_the_graph_after_a_kill(tmp_path: Path) -> None:
     with process(command, tmp_path) as second, SyncA2AClient(second.url) as client:
         task = client.reply(client.get_task(task.id), "Friday")
     assert task.value == {"city": "Rome", "day": "Friday in Rome"}
-    assert (tmp_path / "counted").read_text() == "Rome "  # the node does not run again
+    assert (tmp_path / "counted").read_text() == "Rome "  # the node `count` does not run again
 
 
 @tool  # type: ignore[untyped-decorator]  # not installed here
@@ -500,18 +500,13 @@ async def test_config_and_context_come_from_the_turn() -> None:
     class User(TypedDict):
         name: str
 
-    async def tell(state: MessagesState, config: Any) -> Any:
+    async def describe_turn(state: MessagesState) -> Any:
         user: Any = get_runtime(User).context
-        configurable = config["configurable"]
+        configurable = get_config()["configurable"]
         text = f"{user['name']} {configurable['lang']} {bool(configurable['thread_id'])}"
         return {"messages": [AIMessage(text)]}
 
-    async def tell_config(state: MessagesState) -> Any:
-        from langgraph.config import get_config
-
-        return await tell(state, get_config())
-
-    graph = StateGraph(MessagesState, context_schema=User).add_node("tell", tell_config)
+    graph = StateGraph(MessagesState, context_schema=User).add_node("tell", describe_turn)
     compiled = graph.add_edge(START, "tell").compile()
     options: Any = {
         "auth": HeaderAuth(),

@@ -32,7 +32,7 @@ def test_texts_of_exceptions_are_only_in_debug_records(caplog: pytest.LogCapture
     assert len(debug_texts) == 3
 
 
-def test_a_logger_created_after_the_first_call_gets_the_filter(
+def test_a_second_call_adds_the_filter_to_new_loggers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     hide_exception_texts("late_framework")
@@ -51,7 +51,7 @@ def test_records_of_a_package_are_logged_only_at_debug(caplog: pytest.LogCapture
     log_at_debug("quiet_framework", "/another/folder")
     caplog.set_level(logging.INFO)
     logger.error("the password is hunter2")
-    logging.error("the password is hunter2")  # as some frameworks do
+    logging.error("the password is hunter2")  # some frameworks use the root logger
     assert caplog.text == ""
     caplog.set_level(logging.DEBUG)
     logging.error("the password is hunter2")

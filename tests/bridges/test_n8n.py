@@ -177,7 +177,7 @@ class WaitingWorkflow:
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
         self._answers: list[Any] = []
-        self.conflicts = 1
+        self.remaining_conflicts = 1
         self.hooks = Hooks(book=self._ask_day, w1=self._ask_time, w2=self._finish)
 
     def _question(self, name: str, **members: Any) -> Response:
@@ -192,8 +192,8 @@ class WaitingWorkflow:
         return self._question("w1", question="Which day?", choices=["Friday", "Sunday"])
 
     async def _ask_time(self, body: dict[str, Any], request: Request) -> Response:
-        if self.conflicts:
-            self.conflicts -= 1
+        if self.remaining_conflicts:
+            self.remaining_conflicts -= 1
             return JSONResponse({"message": "The execution is running already."}, 409)
         assert request.query_params["s"] == "1"
         self._answers.append(body["answer"])
@@ -228,7 +228,7 @@ async def test_a_wait_node_asks_and_another_server_can_pass_on_the_answer(
             assert "'free': (7, 8)" in str(task).replace("[7, 8]", "(7, 8)")
             task = await client.reply(task, {"hour": 7})
     assert task.value == "Booked: ['Friday', {'hour': 7}]"
-    assert waiting.conflicts == 0
+    assert waiting.remaining_conflicts == 0
 
 
 @pytest.mark.parametrize(

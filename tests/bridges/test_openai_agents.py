@@ -62,7 +62,7 @@ async def test_the_bridge_is_found_by_the_type() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"), [("yes", "paid 5"), ("no", "The user has denied this call.")]
 )
-async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected: str) -> None:
+async def test_a_tool_that_needs_approval_runs_only_after_a_yes(answer: str, expected: str) -> None:
     async with serving_agent(paying_agent(5)) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
@@ -86,7 +86,7 @@ async def test_each_of_several_calls_needs_its_own_answer(tmp_path: Path) -> Non
     assert task.value == "paid 5 and The user has denied this call."
 
 
-async def test_a_session_belongs_to_one_caller_and_conversation(tmp_path: Path) -> None:
+async def test_callers_of_one_conversation_have_separate_sessions(tmp_path: Path) -> None:
     script = Script()
     path = tmp_path / "sessions.db"
     options: dict[str, Any] = {

@@ -91,7 +91,7 @@ async def test_the_bridge_is_found_by_the_type() -> None:
     ("answer", "expected"),
     [("yes", "pay: paid 5"), ("no", "pay: The user has denied this call.")],
 )
-async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected: str) -> None:
+async def test_a_tool_that_needs_approval_runs_only_after_a_yes(answer: str, expected: str) -> None:
     async with serving_agent(shop_agent(("pay", {"amount": 5}))) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
@@ -215,11 +215,7 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
 
 
 async def test_dependencies_come_from_the_turn() -> None:
-    def model(script: Script) -> Any:
-        return Agent(model_of(script), name="deps", deps_type=str)
-
-    script = Script()
-    agent = model(script)
+    agent = Agent(model_of(Script()), name="deps", deps_type=str)
 
     @agent.instructions  # type: ignore[untyped-decorator]  # not installed here
     def instruct(context: Any) -> str:

@@ -33,7 +33,7 @@ async def shout(text: str) -> str:
     return text.upper()
 
 
-async def test_several_agents_are_the_skills_of_one() -> None:
+async def test_several_agents_are_the_skills_of_one_agent() -> None:
     agents = {"voice.soft": echo, "voice.loud": shout}
     async with serving_agent(agents, name="Voices") as url, client_of(url) as client:
         card = await client.agent_card
@@ -152,7 +152,7 @@ def test_a_wrong_description_of_agents_is_refused(folder: Path, content: str, pr
     assert str(file) in str(refused.value)
 
 
-def test_the_target_of_a_named_skill_has_one_module(folder: Path) -> None:
+def test_the_target_of_a_named_skill_must_have_one_module(folder: Path) -> None:
     (folder / "agents.yaml").write_text(SEVERAL_AGENTS)
     with pytest.raises(TargetError, match="of the skill both has 2 modules, not 1"):
         create_app({"both": str(folder / "agents.yaml")})

@@ -1,4 +1,4 @@
-"""Agents of Strands, whose model follows a script."""
+"""Agents of Strands as skills."""
 
 import runpy
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 class Llm(Model):  # type: ignore[misc]  # not installed for mypy
-    """Streams the answer of a function to the messages: pieces of text, or uses of tools."""
+    """Streams text and uses of tools, which a function of the messages yields."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
@@ -59,7 +59,7 @@ class Llm(Model):  # type: ignore[misc]  # not installed for mypy
         yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}}
 
 
-def scripted(script: Script) -> Any:
+def scripted_agent(script: Script) -> Any:
     def answer(messages: Any) -> AsyncIterator[str]:
         blocks = [block for message in messages for block in message["content"]]
         return script.say(*(block["text"] for block in blocks if "text" in block))
@@ -73,12 +73,12 @@ class TestSingleAgent(Acceptance):
     concurrency = 1
 
     def agent(self, script: Script) -> Any:
-        return scripted(script)
+        return scripted_agent(script)
 
 
 class TestFunction(Acceptance):
     def agent(self, script: Script) -> Any:
-        return StrandsAgent(lambda: scripted(script))
+        return StrandsAgent(lambda: scripted_agent(script))
 
 
 deletions: list[str] = []
@@ -168,7 +168,7 @@ async def test_files_of_supported_types_reach_the_model() -> None:
 
 
 async def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    async with serving_agent(scripted(Script())) as url, client_of(url) as client:
+    async with serving_agent(scripted_agent(Script())) as url, client_of(url) as client:
         await client.send_message("Hello")
     assert capsys.readouterr().out == ""
 
@@ -181,5 +181,5 @@ def test_the_example_is_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_skill_has_the_name_and_description_of_the_agent() -> None:
-    agent = bridge(scripted(Script()))
+    agent = bridge(scripted_agent(Script()))
     assert (agent.name, agent.description) == ("talker", "Talks.")

@@ -51,7 +51,7 @@ async def trickle(writer: asyncio.StreamWriter, begin: bytes, rest: bytes) -> No
 
 
 async def duration(url: str, begin: bytes = b"", rest: bytes = b"") -> float:
-    """Return the seconds until a connection is closed on which *rest* is sent byte by byte."""
+    """Send *rest* byte by byte on a new connection; return the seconds until it is closed."""
     address, started = urlsplit(url), time.monotonic()
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     sender = asyncio.create_task(trickle(writer, begin, rest))
@@ -70,15 +70,15 @@ async def duration(url: str, begin: bytes = b"", rest: bytes = b"") -> float:
 
 
 SLOW = [
-    (b"", b""),
-    (b"", b"POST / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 1000),
-    (request("/", f"{AUTHENTICATED}Content-Length: 100000\r\n"), b"a" * 1000),
+    (b"", b""),  # nothing
+    (b"", b"POST / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 1000),  # an unfinished header
+    (request("/", f"{AUTHENTICATED}Content-Length: 100000\r\n"), b"a" * 1000),  # an unfinished body
 ]
-"""Bytes sent at once, and byte by byte: none, half a header, half a body."""
+"""For each half-open connection, bytes sent at once and then bytes sent one by one."""
 
 
 def latencies(url: str, enough: Callable[[int], bool]) -> list[float]:
-    """Return the seconds that the messages of a client take, in sequence."""
+    """Send messages one after the other until `enough(count)`; return the seconds of each."""
     durations: list[float] = []
     headers = {**MODERN, "X-API-Key": KEY, "Content-Type": "application/json"}
     with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE, headers=headers) as client:
@@ -124,7 +124,7 @@ def default_timeout(url: str, folder: Path) -> list[float]:
         return asyncio.run(measure_all(agent.url))
 
 
-def test_a_kept_connection_may_be_idle_for_the_usual_time(
+def test_a_kept_connection_may_be_idle_for_the_keep_alive_timeout(
     results: dict[str, "Future[Any]"],
 ) -> None:
     first, second, idle = results["idle_connection"].result(2 * PATIENCE)
@@ -133,9 +133,9 @@ def test_a_kept_connection_may_be_idle_for_the_usual_time(
 
 
 def idle_connection(url: str, folder: Path) -> tuple[int, int, float]:
-    """Return the statuses of two requests on one connection, and its idle time at the end.
+    """Return the statuses of two requests, and the seconds until their idle connection is closed.
 
-    The pause between the requests is longer than the timeout.
+    The pause between the requests is longer than the request timeout.
     """
     with connected(url) as connection:
         connection.send(HEALTH)
@@ -148,7 +148,7 @@ def idle_connection(url: str, folder: Path) -> tuple[int, int, float]:
         return first, second, time.monotonic() - started
 
 
-def test_a_large_body_that_arrives_steadily_may_take_longer(
+def test_a_large_body_that_arrives_steadily_may_take_longer_than_the_timeout(
     results: dict[str, "Future[Any]"],
 ) -> None:
     status, seconds = results["steady_upload"].result(2 * PATIENCE)
@@ -173,7 +173,7 @@ def test_each_request_on_a_kept_connection_has_its_own_timeout(
 
 
 def steady_second_upload(url: str, folder: Path) -> int:
-    """Send half a megabyte at 100 KB/s as the second request of a connection."""
+    """Send half a megabyte at 100 KB/s as the second request of a connection; return its status."""
     full_request = message_request(text="x" * 500_000)
     with connected(url) as connection:
         connection.send(HEALTH)
@@ -294,10 +294,10 @@ def refused_uploads(url: str, folder: Path) -> tuple[bytes, list[float]]:
 def test_the_next_request_may_arrive_slowly_during_a_run(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert results["next_request_in_halves"].result(2 * PATIENCE) == [200, 200]
+    assert results["next_request_in_parts"].result(2 * PATIENCE) == [200, 200]
 
 
-def next_request_in_halves(url: str, folder: Path) -> list[int]:
+def next_request_in_parts(url: str, folder: Path) -> list[int]:
     with connected(url) as connection:
         connection.send(message_request("nap", data={"seconds": TIMEOUT + 1}) + HEALTH[:10])
         first = status_of(connection.read_until())
@@ -409,7 +409,7 @@ def delayed_body(url: str) -> Any:
             return status_of(connection.read_until())
 
 
-def test_after_any_wait_for_100_continue_the_body_has_time(
+def test_a_body_may_come_half_a_timeout_after_a_late_100_continue(
     results: dict[str, "Future[Any]"],
 ) -> None:
     assert results["slow_auth"].result(2 * PATIENCE)[3] == 200
@@ -418,10 +418,10 @@ def test_after_any_wait_for_100_continue_the_body_has_time(
 def test_the_body_of_the_next_request_may_arrive_slowly_during_a_run(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert results["next_body_in_halves"].result(2 * PATIENCE) == [200, 200]
+    assert results["next_body_in_parts"].result(2 * PATIENCE) == [200, 200]
 
 
-def next_body_in_halves(url: str, folder: Path) -> list[int]:
+def next_body_in_parts(url: str, folder: Path) -> list[int]:
     head, content = head_and_body(message_request())
     with connected(url) as connection:
         connection.send(message_request("nap", data={"seconds": TIMEOUT + 1}) + head + content[:10])
@@ -433,23 +433,19 @@ def next_body_in_halves(url: str, folder: Path) -> list[int]:
 
 
 SCENARIOS = [
-    *(
-        default_timeout,
-        idle_connection,
-        steady_upload,
-        long_run,
-        stream,
-        pipelined_requests,
-        blank_lines,
-        refused_uploads,
-    ),
-    *(
-        steady_second_upload,
-        incomplete_second_request,
-        next_request_in_halves,
-        next_body_in_halves,
-        slow_auth,
-    ),
+    default_timeout,
+    idle_connection,
+    steady_upload,
+    long_run,
+    stream,
+    pipelined_requests,
+    blank_lines,
+    refused_uploads,
+    steady_second_upload,
+    incomplete_second_request,
+    next_request_in_parts,
+    next_body_in_parts,
+    slow_auth,
 ]
 
 
@@ -457,7 +453,7 @@ SCENARIOS = [
 def results(
     url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Any]"]]:
-    """Start all long scenarios together, and return their futures by name."""
+    """Start all long scenarios together, and yield their futures by name."""
     folder = extensions(tmp_path_factory.mktemp("long"), "echo.py", "nap.py")
     with ThreadPoolExecutor(len(SCENARIOS)) as pool:
         yield {scenario.__name__: pool.submit(scenario, url, folder) for scenario in SCENARIOS}
