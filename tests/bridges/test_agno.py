@@ -295,11 +295,11 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
         await client.send_message(parts)
     for message in received[1:]:
         assert message.content == "What are they?\nhttps://example.com/b.pdf"
-        ((image,), (audio,), (table, other)) = message.images, message.audio, message.files
+        ((image,), (audio,), (table, unknown_file)) = message.images, message.audio, message.files
         assert (image.content, image.mime_type) == (PNG, "image/png")
         assert (audio.content, audio.mime_type, audio.format) == (b"ID3", "audio/mpeg", "mpeg")
         assert (table.content, table.mime_type, table.filename) == (b"a,b", "text/csv", "a.csv")
-        assert (other.content, other.mime_type) == (b"?", None)
+        assert (unknown_file.content, unknown_file.mime_type) == (b"?", None)
 
 
 async def test_files_made_by_tools_are_sent_and_calls_of_tools_are_reported() -> None:

@@ -248,9 +248,7 @@ async def test_an_agent_with_schemas_is_typed() -> None:
         assert contents[-1].parts[0].text == '{"city": "Oslo"}'
         return '{"degrees": 7}'
 
-    agent = LlmAgent(
-        name="weather", model=Llm(answer), input_schema=Place, output_schema=Weather
-    )
+    agent = LlmAgent(name="weather", model=Llm(answer), input_schema=Place, output_schema=Weather)
     async with serving_agent(agent) as url, client_of(url) as client:
         assert (await client.send_message({"city": "Oslo"})).value == {"degrees": 7}
         with pytest.raises(A2AServerError):
