@@ -37,7 +37,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "latency": Scenario(latency.measure_latency, {"rounds": 200, "slack": 1}),
     "readers": Scenario(readers.cut_readers, {"cuts": 1000}),
     "race": Scenario(races.race, {"races": 2000}),
-    "file": Scenario(files.kill_over_a_file, {"rounds": 200}),
+    "file": Scenario(files.kill_agent_with_sqlite_file, {"rounds": 200}),
 }
 
 

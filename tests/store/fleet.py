@@ -14,7 +14,7 @@ from tests.facade.processes import Process
 
 from .invariants import count_unfinished
 from .proxies import Balancer
-from .replicas import TIMEOUT, Agent, Replica, modules
+from .replicas import TIMEOUT, Agent, Replica, write_modules
 
 SERVE = """
 import sys
@@ -61,7 +61,7 @@ class Fleet:
     ) -> None:
         self.home = home
         self._options = options or [""] * len(stores)
-        self._folder = modules(home)
+        self._folder = write_modules(home)
         self._stores = stores
         self._lease = lease
         self._cleanup = ExitStack()
@@ -76,7 +76,7 @@ class Fleet:
             yield agent
 
     def start(self) -> None:
-        """Start all replicas one by one: all at once they are slow on small machines."""
+        """Start the replicas one after the other: started together, they are slow."""
         for number in range(len(self._stores)):
             self.replicas.append(self._replica(self._process(number)))
         self._balance()

@@ -77,7 +77,7 @@ class {kind}:
         self.note(context, "end")
 
     def note(self, context, event):
-        with Path("starts").open("a") as file:
+        with Path("notes").open("a") as file:
             print(context.data["ext.a2a.task_id"], event, time.time(), os.getpid(), file=file)
 """
 STREAM = """
@@ -96,7 +96,7 @@ WANTS = """
             await asyncio.sleep(inputs["seconds"])
         return {"seconds": inputs["seconds"]}
 """
-MODULES = {
+ANNOTATIONS = {
     "once": "",
     "again": "idempotent=True",
     "steps": "readonly=True, streaming=True",
@@ -107,11 +107,11 @@ MODULES = {
 EXTRA_METHODS = {"steps": STREAM, "ticks": TICKS, "wants": WANTS}
 
 
-def modules(home: Path) -> Path:
-    """Write the modules of these tests into a folder of *home* and return it."""
+def write_modules(home: Path) -> Path:
+    """Write the modules of these tests into a folder in *home*; return the folder."""
     folder = home / "extensions"
     folder.mkdir(exist_ok=True)
-    for name, annotations in MODULES.items():
+    for name, annotations in ANNOTATIONS.items():
         source = MODULE.format(kind=name.capitalize(), annotations=annotations)
         (folder / f"{name}.py").write_text(source + EXTRA_METHODS.get(name, ""))
     return folder
@@ -135,7 +135,7 @@ class Note(NamedTuple):
 
 def notes(home: Path) -> list[Note]:
     """Return the notes of the modules in *home*."""
-    path = home / "starts"
+    path = home / "notes"
     lines = path.read_text().splitlines() if path.exists() else []
     fields = (line.split() for line in lines)
     return [Note(task_id, event, float(at), int(pid)) for task_id, event, at, pid in fields]
@@ -253,7 +253,7 @@ def replica_command(folder: Path, store: str, lease: float = LEASE, **options: A
 @contextmanager
 def replica(home: Path, store: str, lease: float = LEASE, **options: Any) -> Iterator[Replica]:
     """Run a replica that serves the modules of *home* with a store."""
-    with process(replica_command(modules(home), store, lease, **options), home) as server:
+    with process(replica_command(write_modules(home), store, lease, **options), home) as server:
         agent = Replica(server, home)
         with agent.client:
             yield agent

@@ -20,7 +20,7 @@ from .postgresql import Database
 from .replicas import Replica, replica_command
 
 LEASE = 10
-"""Seconds that a lease lasts: less than all modules compute together."""
+"""Seconds that a lease lasts: less than the CPU time of all modules."""
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
@@ -46,7 +46,7 @@ class Works:
     resources = {resources}
 
     def execute(self, inputs, context):
-        with open("starts", "a") as file:
+        with open("notes", "a") as file:
             print(context.data["ext.a2a.task_id"], "begin", time.time(), 0, file=file)
         time.sleep(inputs.get("sleep", 0))
         rounds, end = 0, time.thread_time() + inputs.get("compute", 0)

@@ -35,9 +35,9 @@ async def fill(path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Return a folder with a sound store and the notes of its module."""
+    """Return a folder with a sound store and the notes of one run."""
     asyncio.run(fill(tmp_path / "agent.db"))
-    (tmp_path / "starts").write_text("done begin 1.5 7\ndone end 2.5 7\n")
+    (tmp_path / "notes").write_text("done begin 1.5 7\ndone end 2.5 7\n")
     return tmp_path
 
 
@@ -192,12 +192,12 @@ def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
 
 
 def test_a_second_start_of_an_unrepeatable_module_is_reported(home: Path) -> None:
-    with (home / "starts").open("a") as file:
+    with (home / "notes").open("a") as file:
         file.write("done begin 3.5 8\n")
     assert violations(home, consistent_observations()) == ["done (once): started 2 times"]
 
 
-def test_a_task_that_should_be_paused_is_reported(home: Path) -> None:
+def test_a_completed_task_that_should_be_paused_is_reported(home: Path) -> None:
     observed = consistent_observations()
     observed.paused.add("done")
     assert violations(home, observed) == ["done (once): should be paused, but is completed"]

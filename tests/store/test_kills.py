@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from .postgresql import Database
-from .scenarios.files import kill_over_a_file
+from .scenarios.files import kill_agent_with_sqlite_file
 from .trials import Trial
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
 def test_random_kills_lose_nothing(tmp_path: Path) -> None:
-    kill_over_a_file(Trial(tmp_path, Database(tmp_path)), rounds=8)
+    kill_agent_with_sqlite_file(Trial(tmp_path, Database(tmp_path)), rounds=8)

@@ -14,7 +14,7 @@ from tests.client.foreign import free_port
 from tests.facade.processes import Process, process
 from tests.server.conftest import eventually
 
-from .replicas import check_log, modules, replica, replica_command, status_texts
+from .replicas import check_log, replica, replica_command, status_texts, write_modules
 
 pytestmark = pytest.mark.process
 
@@ -72,7 +72,7 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
 @contextmanager
 def replica_at_port(port: int, home: Path, store: str) -> Iterator[Process]:
     """Run a replica at a port that a client knows."""
-    with process(replica_command(modules(home), store, port=port), home) as server:
+    with process(replica_command(write_modules(home), store, port=port), home) as server:
         assert server.url.endswith(f":{port}")  # waits until the replica listens
         yield server
         server.end(signal.SIGTERM)
@@ -138,7 +138,7 @@ def test_a_reader_of_a_released_task_is_disconnected_without_an_error_log(
 
 def test_a_second_process_is_refused_with_the_reason(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store):
-        with process(replica_command(modules(tmp_path), store), tmp_path) as second:
+        with process(replica_command(write_modules(tmp_path), store), tmp_path) as second:
             assert second.end() != 0
         assert "is in use by another process" in second.log
         assert "skills at" not in second.log

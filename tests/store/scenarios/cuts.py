@@ -53,16 +53,16 @@ def cut_one_off(
 def _check_takeover(
     trial: Trial, agents: Fleet, cut_at: float, lease: float, seconds: float
 ) -> None:
-    """Check that a cut-off replica stops its work and that the others take over."""
+    """Check that a cut-off replica stops its runs in time and that the others take over."""
     replica, now = agents.replicas[0], time.time()
     lease_ends = asyncio.run(_lease_ends(trial.server.url, working_tasks(replica)))
     assert lease_ends, "no task was running"
     check_refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
     limit = READ_TIMEOUT + CHANGE_RETRY_SHARE * lease
     check_refused(trial, replica, "CancelTask", limit, id=next(iter(lease_ends)))
-    canceled = _wait_for_cancels(replica, set(lease_ends))
-    seconds_after_expiry = {note.task_id: note.at - lease_ends[note.task_id] for note in canceled}
-    stopped, limit = max(note.at for note in canceled) - now, min(lease_ends.values()) - now
+    last_notes = _wait_for_last_notes(replica, set(lease_ends))
+    seconds_after_expiry = {note.task_id: note.at - lease_ends[note.task_id] for note in last_notes}
+    stopped, limit = max(note.at for note in last_notes) - now, min(lease_ends.values()) - now
     trial.record_duration("until work of a cut-off replica had stopped", stopped, limit)
     assert max(seconds_after_expiry.values()) < 0, (
         f"tasks ran after their leases had expired: {seconds_after_expiry}"
@@ -90,7 +90,7 @@ async def _lease_ends(address: str, tasks: list[str]) -> dict[str, float]:
         await connection.close()
 
 
-def _wait_for_cancels(replica: Replica, tasks: set[str]) -> list[Note]:
+def _wait_for_last_notes(replica: Replica, tasks: set[str]) -> list[Note]:
     """Wait until a replica has stopped all these tasks; return the last note of each."""
     deadline = time.monotonic() + TIMEOUT
     while True:

@@ -20,7 +20,7 @@ LEASE = 1.5  # seconds
 SENDERS = 4  # concurrent clients
 
 
-def kill_over_a_file(trial: Trial, *, rounds: int) -> None:
+def kill_agent_with_sqlite_file(trial: Trial, *, rounds: int) -> None:
     """Kill an agent with a SQLite file at random moments while four clients start tasks."""
     path, observed = trial.home / "agent.db", Observed()
     for number in range(1, rounds + 1):
@@ -48,7 +48,7 @@ def _keep_sending(
         skill = random.choice(["once", "again", "again", "asks"])
         try:
             observed.tasks.add(agent.start(skill, seconds=random.choice([0, 0.05, 1])))
-        except (httpx.HTTPError, KeyError):  # the agent was killed
+        except (httpx.HTTPError, KeyError):  # the agent was killed, or returned an error
             return
 
 

@@ -20,11 +20,11 @@ def kill_one_of_three(
             trial.say(
                 f"round {number + 1} of {rounds}: {count_unfinished(trial.server.url)[0]} at work"
             )
-            _kill(trial, agents, lease + 2 + seconds)
+            _kill_and_restart(trial, agents, lease + 2 + seconds)
             finish_tasks(trial, clients, receiver)
 
 
-def _kill(trial: Trial, agents: Fleet, limit: float) -> None:
+def _kill_and_restart(trial: Trial, agents: Fleet, limit: float) -> None:
     number = trial.random.randrange(len(agents.replicas))
     agents.kill(number)
     killed_at = time.monotonic()

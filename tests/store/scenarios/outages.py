@@ -11,7 +11,7 @@ from tests.store.trials import Trial
 from .work import finish_tasks, start_tasks, three_replicas
 
 RECOVERY = 5.0
-"""Seconds within which all replicas serve again."""
+"""Seconds after an outage within which replicas must serve again."""
 
 
 def lose_the_database(
@@ -34,7 +34,7 @@ def lose_the_database(
 def check_refused(
     trial: Trial, replica: Replica, method: str, limit: float = 1, **params: object
 ) -> None:
-    """Check that a replica without its database asks to retry and reports itself unhealthy."""
+    """Check that a replica without its database answers 503 and is unhealthy."""
     started_at = time.monotonic()
     answer = replica.client.post("/", json=replica.request(method, **params))
     trial.record_duration(

@@ -36,7 +36,7 @@ class Readers:
         random: The source of randomness.
 
     Attributes:
-        cuts: how often a stream was cut; each time, the other principal asks for its task.
+        cuts: how often a stream was cut; each time, the other principal tries to read the task.
     """
 
     def __init__(self, replicas: Sequence[Agent], foreign: Sequence[Agent], random: Random) -> None:
@@ -71,7 +71,7 @@ def _events(agent: Agent, task_id: str, after: int, limit: int) -> Iterator[tupl
     """Yield the events after the version *after*, until the task ends.
 
     Raises:
-        CutError: *limit* bytes were read before that.
+        CutError: *limit* bytes were read before the task ended.
     """
     body, headers = agent.request("SubscribeToTask", id=task_id), {"last-event-id": str(after)}
     with agent.client.stream("POST", "/", json=body, headers=headers) as response:
@@ -106,7 +106,7 @@ def cut_readers(trial: Trial, *, cuts: int) -> None:
 
 
 def _authenticated(key: str, agents: Fleet, cleanup: ExitStack) -> Iterator[Agent]:
-    """Yield clients that send an API key, one for each replica."""
+    """Yield one client for each replica, all with the same API key."""
     for replica in agents.replicas:
         agent = Agent(replica.url, replica.home)
         agent.client.headers["x-api-key"] = key
