@@ -198,7 +198,7 @@ class Says(Module):
         return {"said": inputs["text"]}
 
 
-class Counts(Module):
+class Digits(Module):
     """Returns a sentence with all digits of a number."""
 
     description: ClassVar[str] = "Writes a number to its last digit"
@@ -220,7 +220,7 @@ def registry() -> Registry:
         "form.picky": Picky(),
         "form.fails": Fails(),
         "form.says": Says(),
-        "form.counts": Counts(),
+        "form.digits": Digits(),
     }.items():
         modules.register(name, module)
     return modules

@@ -167,7 +167,7 @@ def test_a_copied_stream_yields_every_chunk(visit: Visit, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -> None:
-    page = visit.go("skills/form.counts")
+    page = visit.go("skills/form.digits")
     posted = PostedRequests(page)
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": 12}')
     box = open_copy_box(page, "Copy this request")
@@ -179,7 +179,7 @@ def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -
 
 def test_integers_beyond_double_precision_survive_copying(visit: Visit) -> None:
     number = 2**80 + 1
-    page = send_input(visit, "form.counts", {"number": number}, "wait")
+    page = send_input(visit, "form.digits", {"number": number}, "wait")
     box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
         output = run_copied(form, visit.agent, copied_text(box, form, "1.0"), "1.0")
@@ -263,7 +263,7 @@ def test_a_refused_clipboard_is_reported(visit: Visit) -> None:
 
 
 def test_requests_are_listed_newest_first_and_can_be_copied_again(visit: Visit) -> None:
-    page = send_input(visit, "form.counts", {"number": 5}, "wait")
+    page = send_input(visit, "form.digits", {"number": 5}, "wait")
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": "x"}')
     press_run(page, "wait")
     page.get_by_role("button", name="Send anyway").click()

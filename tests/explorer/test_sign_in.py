@@ -199,12 +199,12 @@ def test_copied_requests_contain_no_credentials(visit: Visit) -> None:
     expect(page.get_by_role("region", name="Artifact")).to_be_visible()
     page.get_by_text("Copy the sent request").click()
     copy_box = page.get_by_label("Result").locator("details.copy")
-    for kind, expected in [
+    for form, expected in [
         ("curl", "X-API-Key: $A2A_TOKEN"),
         ("Python", "A2A_TOKEN"),
         ("JSON", "id"),
     ]:
-        copy_box.get_by_role("button", name=kind, exact=True).click()
+        copy_box.get_by_role("button", name=form, exact=True).click()
         expect(copy_box).to_contain_text(expected)
         assert KEY not in page.evaluate(EXPOSED_STATE)
     page.get_by_role("link", name="Requests").click()

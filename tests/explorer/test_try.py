@@ -522,7 +522,7 @@ def test_a_failed_module_is_reported_without_its_details(visit: Visit, mode: str
 def test_integers_beyond_double_precision_are_sent_and_shown_exactly(
     visit: Visit, number: int
 ) -> None:
-    view = SkillView(visit, "form.counts")
+    view = SkillView(visit, "form.digits")
     view.json.fill(f'{{"number": {number}}}')
     expect(view.field("Number")).to_have_value(str(number))
     view.send("wait")
@@ -537,7 +537,7 @@ def test_integers_beyond_double_precision_are_sent_and_shown_exactly(
 
 
 def test_a_float_beyond_the_range_of_doubles_is_refused(visit: Visit) -> None:
-    view = SkillView(visit, "form.counts")
+    view = SkillView(visit, "form.digits")
     view.json.fill('{"number": 1e400}')
     expect(view.json).to_have_accessible_description("1e400 is too large for a number")
     view.run()
