@@ -96,7 +96,7 @@ def database(parent: str | None = None) -> Iterator[Database]:
 
 
 def _as_unprivileged_user() -> Sequence[str]:
-    """Return the prefix of commands that drops root's privileges, which PostgreSQL refuses."""
+    """Return a command prefix that drops root's privileges, if any: PostgreSQL refuses them."""
     if os.getuid() != 0:
         return ()
     return ("runuser", "-u", "postgres", "--")

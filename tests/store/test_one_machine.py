@@ -85,7 +85,7 @@ def test_a_client_is_notified_when_its_stream_restarts(
     values: list[float] = []
     restarts: list[list[float]] = []
 
-    def restart() -> None:
+    def record_restart() -> None:
         restarts.append([*values])
         values.clear()
 
@@ -93,7 +93,7 @@ def test_a_client_is_notified_when_its_stream_restarts(
     with SyncA2AClient(f"http://127.0.0.1:{port}", protocol=protocol, timeout=60) as client:
         with replica_at_port(port, tmp_path, store) as first:
             inputs = {"seconds": 0.2, "steps": 5}
-            stream = client.stream("steps", inputs, on_restart=restart)
+            stream = client.stream("steps", inputs, on_restart=record_restart)
             values += [next(stream)["seconds"], next(stream)["seconds"]]
             first.signal(signal.SIGKILL)
             first.end()

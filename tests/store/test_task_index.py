@@ -234,6 +234,7 @@ def test_a_page_takes_no_longer_among_many_tasks() -> None:
         for query in (
             {**fields, "order": order} for fields in filters for order in get_args(Order)
         ):
+            # with "after", a list in the order of creation is searched, so that its time grows
             if query["order"] == "updated" or "after" not in query:
                 durations = [
                     (await seconds(large, **query), await seconds(small, **query))

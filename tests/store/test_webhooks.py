@@ -130,9 +130,7 @@ def test_a_failed_webhook_is_still_failed_after_a_restart(tmp_path: Path, store:
     assert len(receiver) == 1
 
 
-def test_pending_input_expires_in_time_after_its_process_is_killed(
-    tmp_path: Path, store: str
-) -> None:
+def test_pending_input_expires_after_its_process_is_killed(tmp_path: Path, store: str) -> None:
     with serving(tmp_path, store, input_timeout=3) as first:
         paused_id = first.start("asks", seconds=0)
         eventually(lambda: first.state(paused_id) == "input-required")
