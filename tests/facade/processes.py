@@ -171,8 +171,8 @@ class Process:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                card = f"{url}/.well-known/agent-card.json"
-                return httpx.get(card, trust_env=False, timeout=PATIENCE).json()
+                card_url = f"{url}/.well-known/agent-card.json"
+                return httpx.get(card_url, trust_env=False, timeout=PATIENCE).json()
             except httpx.ConnectError:
                 assert self._popen.poll() is None, self.end()
                 assert time.monotonic() < deadline
@@ -230,7 +230,7 @@ def agent_client(process: Process, dialect: str = "1.0") -> Iterator[Agent]:
 def run(
     arguments: list[str], home: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command, and wait for its end."""
+    """Run `apcore-a2a` with these arguments, and wait for its end."""
     return subprocess.run(
         [*COMMAND, *arguments],
         check=False,

@@ -194,9 +194,9 @@ def task(
 class FakeAgent:
     """An agent that answers each method with its entry in `results`.
 
-    An entry has the members of the reply: `{"result": …}` or `{"error": …}`. A list is sent as a
-    stream of events, each a result, and a `Response` unchanged. An asynchronous function is awaited
-    for one of these; an asynchronous generator yields events.
+    An entry is the reply, `{"result": …}` or `{"error": …}`; a list of results, which are sent as
+    a stream; a `Response`, which is sent unchanged; an asynchronous function that returns one of
+    these; or an asynchronous generator function that yields the results of a stream.
     """
 
     url = ""
@@ -281,7 +281,7 @@ class Outcome:
         return json.loads(self.out)
 
     @property
-    def lines(self) -> list[Any]:
+    def json_lines(self) -> list[Any]:
         return [json.loads(line) for line in self.out.splitlines()]
 
 

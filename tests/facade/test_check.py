@@ -37,8 +37,8 @@ SKILL = {"id": "only", "name": "Only", "description": "The only one", "tags": []
 WRONG_REQUESTS = ("unknown method", "malformed json", "refused stream")
 
 
-def outcomes(checks: Json) -> dict[str, str]:
-    return {check["name"]: check["outcome"] for check in checks["checks"]}
+def outcomes(report: Json) -> dict[str, str]:
+    return {check["name"]: check["outcome"] for check in report["checks"]}
 
 
 def test_an_agent_of_this_project_passes_in_both_versions(agent: str, cli: Cli) -> None:
@@ -163,12 +163,12 @@ def test_wrong_requests_must_be_refused(
 ) -> None:
     fake = WrongRequestAgent(CONFORMING | answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
-        checks = cli("check", url).json
+        report = cli("check", url).json
 
-    failed = {name for name in WRONG_REQUESTS if outcomes(checks)[f"1.0 {name}"] != "ok"}
+    failed = {name for name in WRONG_REQUESTS if outcomes(report)[f"1.0 {name}"] != "ok"}
     assert failed == ({failure.partition(":")[0]} if failure else set())
     if failure:
-        assert f"  1.0 {failure}" in checks["verdict"].splitlines()
+        assert f"  1.0 {failure}" in report["verdict"].splitlines()
 
 
 def test_an_agent_without_streams_refuses_them_as_unsupported(cli: Cli) -> None:
@@ -190,9 +190,9 @@ def test_a_stream_without_events_fails_in_time(cli: Cli) -> None:
     answers = CONFORMING | {"SubscribeToTask": silent}
     fake = WrongRequestAgent(answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
-        checks = cli("check", url, "--timeout", "2").json
+        report = cli("check", url, "--timeout", "2").json
 
-    assert "1.0 refused stream: ReadTimeout: The answer was not complete" in checks["verdict"]
+    assert "1.0 refused stream: ReadTimeout: The answer was not complete" in report["verdict"]
 
 
 def test_a_busy_agent_does_not_fail_the_check(cli: Cli) -> None:
@@ -209,17 +209,17 @@ def test_a_busy_agent_does_not_fail_the_check(cli: Cli) -> None:
         ({"/NoSuchMethodOfApcoreA2aCheck": 200, "malformed": 500, SUBSCRIPTION: 200}, "FAILED"),
     ],
 )
-def test_wrong_requests_over_http_json_get_a_status(
+def test_wrong_requests_over_http_json_must_get_an_error_status(
     cli: Cli, statuses: dict[str, Any], outcome: str
 ) -> None:
     fake = WrongRequestAgent(statuses, streaming=True, binding="HTTP+JSON")
     with running(fake.app) as url:
-        checks = cli("check", url).json
+        report = cli("check", url).json
 
-    results = outcomes(checks)
+    results = outcomes(report)
     assert {results[f"1.0 {name}"] for name in WRONG_REQUESTS} == {outcome}
     expected = "expected HTTP 400, got the error 500 (HTTP 500)"
-    assert (expected in checks["verdict"]) is (outcome == "FAILED")
+    assert (expected in report["verdict"]) is (outcome == "FAILED")
 
 
 def test_wrong_requests_are_sent_with_the_same_credentials_as_others(cli: Cli) -> None:

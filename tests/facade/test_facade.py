@@ -67,7 +67,7 @@ def test_serve_loads_the_server() -> None:
     assert {"starlette", "uvicorn"} <= loaded_by("from apcore_a2a import serve")
 
 
-def test_names_for_modules_need_neither_the_server_nor_apcore() -> None:
+def test_names_that_modules_use_need_neither_the_server_nor_apcore() -> None:
     names = "ApprovalRequired, File, InputRequiredError, Progress, Services, Usage"
     loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import {names}")
     assert "apcore_a2a_core" in loaded
@@ -172,7 +172,7 @@ def test_the_command_reports_that_authentication_needs_the_auth_part() -> None:
     assert (result.returncode, result.stderr) == (1, message)
 
 
-def test_another_missing_module_is_reported_unchanged() -> None:
+def test_the_error_for_a_missing_module_of_an_installed_part_is_unchanged() -> None:
     code = "import sys; sys.modules['apcore_a2a_server.store.memory'] = None; "
     for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
         result = run_python(code + statement)

@@ -34,14 +34,14 @@ from .remote import cli as cli
 
 INSERT = (
     "INSERT INTO {}outbox (task_id, config_id, version, owner, host, body, since, due, failure)"
-    " VALUES ('{}', 'c', 9, {body}, 'a.example', {body}, {now}, {}, 'gone')"
+    " VALUES ('{}', 'c', 9, {body}, 'a.example', {body}, {since}, {}, 'gone')"
 )
 
 
 class FileStore:
     """An SQLite store, and SQL to change it directly."""
 
-    now = "1e12"
+    since = "1e12"
     prefix = ""
     index = "tasks_created"
 
@@ -62,7 +62,7 @@ class FileStore:
 class DatabaseStore:
     """A PostgreSQL store, and SQL to change it directly."""
 
-    now = "clock_timestamp()"
+    since = "clock_timestamp()"
     prefix = "apcore_a2a."
     index = "tasks_owner_created_idx"
 
@@ -99,7 +99,7 @@ def filled_store(store: AnyStore) -> AnyStore:
 
 def insert_notification(store: AnyStore, task_id: str, due: str) -> str:
     """Return the SQL that adds a notification, or a dead letter if *due* is NULL."""
-    return INSERT.format(store.prefix, task_id, due, body=store.blob(b"n"), now=store.now)
+    return INSERT.format(store.prefix, task_id, due, body=store.blob(b"n"), since=store.since)
 
 
 def with_store(address: str, action: Callable[[Store], Awaitable[None]]) -> None:
@@ -126,7 +126,7 @@ async def fill(store: Store) -> None:
     await store.change(state_change(record, INPUT_REQUIRED, lease))
 
 
-async def end_many(store: Store, count: int = 50) -> None:
+async def add_completed_tasks(store: Store, count: int = 50) -> None:
     for number in range(count):
         record, lease = await begun(store, new_record(f"t{number:02}", context_id=f"c{number}"))
         await store.change(state_change(record, COMPLETED, lease))
@@ -184,7 +184,7 @@ def test_missing_tables_and_indexes_are_faults(filled_store: AnyStore, cli: Cli)
 
 def test_a_damaged_file_is_a_fault(tmp_path: Path, cli: Cli) -> None:
     store = FileStore(tmp_path)
-    with_store(store.address, end_many)
+    with_store(store.address, add_completed_tasks)
     with store.path.open("r+b") as file:
         file.seek(5 * 4096)
         file.write(b"\xff" * 4096)
@@ -196,9 +196,7 @@ def test_a_damaged_file_is_a_fault(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.process
-def test_a_check_changes_nothing_and_does_not_affect_a_running_agent(
-    store: AnyStore, tmp_path: Path, cli: Cli
-) -> None:
+def test_a_check_does_not_affect_a_running_agent(store: AnyStore, tmp_path: Path, cli: Cli) -> None:
     with replica(tmp_path, store.address) as agent:
         with agent.stream("steps", seconds=0.05, steps=20) as events:
             task_id = next(events)[1]["task"]["id"]
@@ -412,7 +410,7 @@ def test_old_tasks_are_pruned_with_their_data(filled_store: AnyStore, cli: Cli) 
 
 
 def test_pruning_keeps_the_latest_tasks(store: AnyStore, cli: Cli) -> None:
-    with_store(store.address, end_many)
+    with_store(store.address, add_completed_tasks)
     outcome = cli("store", "prune", "--store", store.address, "--max-tasks", "20")
 
     assert outcome.out.startswith("30 tasks dropped ")
@@ -432,7 +430,7 @@ def test_a_file_in_use_is_not_pruned(tmp_path: Path, cli: Cli) -> None:
 
 @pytest.mark.database
 @pytest.mark.process
-def test_a_database_is_pruned_while_agents_run(server: Database, tmp_path: Path, cli: Cli) -> None:
+def test_a_database_in_use_is_pruned(server: Database, tmp_path: Path, cli: Cli) -> None:
     store = DatabaseStore(server)
     with replica(tmp_path, store.address) as agent:
         agent.wait_for_end(*(agent.start("again", seconds=0) for _ in range(3)))
@@ -466,11 +464,11 @@ def test_an_invalid_limit_is_refused(
 # Addresses and unusable stores
 
 
-def test_the_store_and_its_limits_are_read_from_the_same_sources_as_by_serve(
+def test_the_store_and_its_limits_can_be_set_as_for_serve(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FileStore(tmp_path)
-    with_store(store.address, end_many)
+    with_store(store.address, add_completed_tasks)
     settings = {NAMESPACE: {"store": store.address, "max-tasks": 40}}
     (tmp_path / "mine.yaml").write_text(json.dumps({"apcore": {}, **settings}))
     assert cli("store", "prune", "--config", "mine.yaml").out.startswith("10 tasks dropped ")
@@ -482,7 +480,7 @@ def test_the_store_and_its_limits_are_read_from_the_same_sources_as_by_serve(
     assert check(cli, store).code == 0
 
 
-UNUSABLE_ADDRESSES: dict[str, tuple[list[str], str]] = {
+WRONG_STORE_OPTIONS: dict[str, tuple[list[str], str]] = {
     "no store": ([], "--store URL or APCORE_A2A_STORE"),
     "memory": (["--store", "memory"], "Tasks in memory can't be maintained"),
     "not an address": (["--store", "agent.db"], "The store must be"),
@@ -491,9 +489,9 @@ UNUSABLE_ADDRESSES: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("action", ["migrate", "check", "prune"])
-@pytest.mark.parametrize("case", UNUSABLE_ADDRESSES)
+@pytest.mark.parametrize("case", WRONG_STORE_OPTIONS)
 def test_a_missing_or_invalid_store_is_explained(case: str, action: str, cli: Cli) -> None:
-    options, message = UNUSABLE_ADDRESSES[case]
+    options, message = WRONG_STORE_OPTIONS[case]
     outcome = cli("store", action, *options)
 
     assert (outcome.code, outcome.out) == (2, "")
@@ -667,7 +665,7 @@ def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, cli: Cli
 @pytest.mark.smoke
 def test_a_closed_pipe_does_not_change_the_exit_code(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    with_store(store.address, end_many)
+    with_store(store.address, add_completed_tasks)
     store.sql("DROP TABLE sends")
     command = [*COMMAND, "store", "check", "--store", store.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as check:

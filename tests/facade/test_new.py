@@ -1,4 +1,4 @@
-"""`apcore-a2a new`: a folder that can be served and tested at once."""
+"""`apcore-a2a new`: a folder that can be served and tested without changes."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.process
-def test_a_new_folder_is_served_called_and_tested_at_once(tmp_path: Path) -> None:
+def test_a_new_folder_can_be_served_called_and_tested(tmp_path: Path) -> None:
     new_result = run(["new", "my-agent"], tmp_path)
     folder = tmp_path / "my-agent"
     assert (new_result.returncode, new_result.stderr) == (0, "")
@@ -40,7 +40,9 @@ def test_a_new_folder_is_served_called_and_tested_at_once(tmp_path: Path) -> Non
     assert len((folder / "README.md").read_text().splitlines()) <= 10
 
 
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_folder_is_refused_and_not_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "hello").mkdir()
 
     assert main(["new", "hello"]) == 1
@@ -57,7 +59,7 @@ def test_a_name_that_no_skill_can_have_is_refused(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_folder_that_cannot_be_created_is_named(
+def test_the_error_shows_the_folder_that_cannot_be_created(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()

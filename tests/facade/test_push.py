@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run in a home and a working directory with modules and without configuration."""
+    """Use a folder with modules and no configuration as home and working directory."""
     monkeypatch.chdir(tmp_path)
     extensions(tmp_path, "echo.py", "nap.py")
     use_environment(monkeypatch, tmp_path)
@@ -216,7 +216,7 @@ def test_undelivered_notifications_are_reported_at_shutdown(tmp_path: Path) -> N
 
 
 @pytest.mark.process
-def test_a_second_signal_does_not_wait_for_receivers(tmp_path: Path) -> None:
+def test_after_a_second_signal_the_server_does_not_wait_for_receivers(tmp_path: Path) -> None:
     flags = ("--shutdown-timeout", "600", "--push-timeout", "600")
     with (
         receiving(lambda delivery: Reply(silent=True)) as receiver,
@@ -231,14 +231,14 @@ def test_a_second_signal_does_not_wait_for_receivers(tmp_path: Path) -> None:
         assert "3 notifications for webhook" in agent.log
 
 
-PROXIES = [
+INVALID_PROXIES = [
     "socks5://hunter2@proxy",
     "http://[",
     "http://h:99999",
     "http://user:hunter2/@proxy:3128",
     "http://proxy:3128/path",
 ]
-HOSTS = "--push-allowed-hosts must be names or networks"
+HOSTS_ERROR = "--push-allowed-hosts must be names or networks"
 INVALID: dict[tuple[str, ...], str] = {
     ("--push-secrets", SECRET): "--push-secrets needs --push-notifications",
     ("--push-ports", "443"): "--push-ports needs --push-notifications",
@@ -261,19 +261,19 @@ INVALID: dict[tuple[str, ...], str] = {
         ENABLE_PUSH,
         "--push-allowed-hosts",
         "10.0.0.1/8",
-    ): f"{HOSTS}: 10.0.0.1/8 has host bits",
+    ): f"{HOSTS_ERROR}: 10.0.0.1/8 has host bits",
     (
         ENABLE_PUSH,
         "--push-allowed-hosts",
         "a.example:443",
-    ): f"{HOSTS}: 'a.example:443' does not",
+    ): f"{HOSTS_ERROR}: 'a.example:443' does not",
     (ENABLE_PUSH, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have * only alone",
 }
 
 
 INVALID |= {
     (ENABLE_PUSH, "--push-proxy", proxy): "--push-proxy must be an address such as"
-    for proxy in PROXIES
+    for proxy in INVALID_PROXIES
 }
 
 

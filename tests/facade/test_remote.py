@@ -116,7 +116,7 @@ def test_an_answer_without_a_task_is_printed(cli: Cli) -> None:
 def test_chunks_are_printed_line_by_line(agent: str, cli: Cli) -> None:
     outcome = cli("call", agent, "counts", "--stream")
 
-    assert (outcome.code, outcome.lines, outcome.err) == (0, [{"one": 1}, {"two": 2}], "")
+    assert (outcome.code, outcome.json_lines, outcome.err) == (0, [{"one": 1}, {"two": 2}], "")
 
 
 @pytest.mark.parametrize("options", [[], ["--stream"], ["--follow"]], ids=" ".join)
@@ -149,26 +149,26 @@ def test_progress_messages_are_printed_to_stderr(options: list[str], cli: Cli) -
     check_harmless(outcome)
     values = {"--stream": ["The sources ", "agree."], "": ["The sources agree."]}
     if "--follow" not in options:
-        assert outcome.lines == values["".join(options)]
+        assert outcome.json_lines == values["".join(options)]
 
 
 def test_the_progress_of_a_module_is_not_a_result(agent: str, cli: Cli) -> None:
     outcome = cli("call", agent, "reads", "--stream")
 
-    assert (outcome.code, outcome.lines) == (0, [{"read": 1}])
+    assert (outcome.code, outcome.json_lines) == (0, [{"read": 1}])
     assert outcome.err == "working: Reading\nworking: Writing\n"
 
 
 def test_a_stream_without_chunks_ends_with_the_result(agent: str, cli: Cli) -> None:
     outcome = cli("call", agent, "echo", "--input", "hi", "--stream")
 
-    assert (outcome.code, outcome.lines) == (0, [ECHOED])
+    assert (outcome.code, outcome.json_lines) == (0, [ECHOED])
 
 
 def test_an_agent_without_streaming_can_be_called_with_stream(cli: Cli) -> None:
     outcome = call_with_result(cli, task("COMPLETED", {"text": "all"}), "--stream")
 
-    assert (outcome.code, outcome.lines) == (0, ["all"])
+    assert (outcome.code, outcome.json_lines) == (0, ["all"])
 
 
 def test_a_long_task_is_polled_if_the_agent_cannot_stream(cli: Cli) -> None:
@@ -482,7 +482,7 @@ def test_a_result_in_the_last_event_of_a_stream_is_printed(last_event: Json, cli
     with running(FakeAgent(card, SendStreamingMessage=events).app) as url:
         outcome = cli("call", url, "--stream", "--input", "hi")
 
-        assert (outcome.code, outcome.lines) == (0, ["all"])
+        assert (outcome.code, outcome.json_lines) == (0, ["all"])
         with SyncA2AClient(url) as client:
             assert [*client.stream("x", "hi")] == ["all"]
 
@@ -531,7 +531,7 @@ def test_a_shell_completes_commands_and_options(
 def test_options_may_be_anywhere_on_the_command_line(agent: str, cli: Cli) -> None:
     outcome = cli("call", "--json", "--input", "hi", agent, "--timeout", "5", "echo", "--stream")
 
-    assert (outcome.code, outcome.lines) == (0, [ECHOED])
+    assert (outcome.code, outcome.json_lines) == (0, [ECHOED])
 
 
 def test_protocol_0_3_is_used_on_request(agent: str, cli: Cli) -> None:
@@ -539,7 +539,7 @@ def test_protocol_0_3_is_used_on_request(agent: str, cli: Cli) -> None:
     assert (outcome.code, outcome.json) == (0, ECHOED)
 
     outcome = cli("call", agent, "counts", "--stream", "--protocol", "0.3")
-    assert (outcome.code, outcome.lines) == (0, [{"one": 1}, {"two": 2}])
+    assert (outcome.code, outcome.json_lines) == (0, [{"one": 1}, {"two": 2}])
 
     fake = FakeAgent(**{"message/send": {"result": {**task(), "kind": "task"}}})
     with running(fake.app) as url:

@@ -113,7 +113,7 @@ def test_files_with_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, 
     check_harmless(outcome)
 
 
-def test_files_of_artifacts_with_hostile_names_stay_in_the_folder(tmp_path: Path, cli: Cli) -> None:
+def test_an_artifact_with_a_hostile_name_is_saved_in_the_folder(tmp_path: Path, cli: Cli) -> None:
     completed = task("COMPLETED", {"text": "theirs"})
     completed["artifacts"][0]["name"] = "~/../-rf"
     with running(FakeAgent(SendMessage=send_result(completed)).app) as url:
@@ -137,7 +137,7 @@ def test_a_long_name_keeps_its_extension(tmp_path: Path, cli: Cli) -> None:
     assert saved.suffix == ".txt"
 
 
-def test_lone_surrogates_in_data_are_saved(tmp_path: Path, cli: Cli) -> None:
+def test_data_with_lone_surrogates_is_saved_as_json(tmp_path: Path, cli: Cli) -> None:
     outcome = save(cli, tmp_path / "saved", {"data": {"a": "\ud800"}})
 
     assert (outcome.code, outcome.err) == (0, "")

@@ -48,7 +48,7 @@ KEY_CARD: Json = {
 
 
 def call_with(cli: Cli, *options: str, card: Json | None = None) -> tuple[Outcome, dict[str, str]]:
-    """Run `call` with options; return its outcome and the headers of its request."""
+    """Run `call` with options; return its outcome and the headers of its last request."""
     fake = FakeAgent(card, SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         outcome = cli("call", url, "x", *options)
@@ -59,7 +59,7 @@ def call_with(cli: Cli, *options: str, card: Json | None = None) -> tuple[Outcom
     ("credentials", "header"),
     [(SECRET, f"Bearer {SECRET}"), (f"Basic {SECRET}", f"Basic {SECRET}")],
 )
-def test_credentials_are_sent_with_their_scheme(
+def test_credentials_are_sent_as_a_bearer_token_unless_they_name_a_scheme(
     credentials: str, header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "token").write_text(f"{credentials}\n")
@@ -217,7 +217,7 @@ def test_contradictory_or_invalid_client_credentials_are_wrong_arguments(
 
 @pytest.fixture
 def elsewhere() -> Iterator[FakeAgent]:
-    """Run an agent at an origin that only a card names; yield it with its URL."""
+    """Run an agent that only another agent's card points to; yield it with its `url` set."""
     fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as fake.url:
         yield fake
@@ -225,7 +225,7 @@ def elsewhere() -> Iterator[FakeAgent]:
 
 @pytest.fixture
 def agent_with_foreign_interface(elsewhere: FakeAgent) -> Iterator[str]:
-    """Yield the URL of an agent whose card leads elsewhere."""
+    """Yield the URL of an agent whose card points to `elsewhere`."""
     interface = {"url": elsewhere.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
     with running(FakeAgent({"supportedInterfaces": [interface]}).app) as url:
         yield url
@@ -277,7 +277,7 @@ def test_an_invalid_origin_is_refused(origin: str, cli: Cli) -> None:
 def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
     monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """Without the option `url`, an agent that listens on all interfaces says localhost."""
+    """The card of an agent that listens on all interfaces says localhost, unless `url` is set."""
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
     fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
@@ -293,7 +293,7 @@ def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
 # Restarts, headers and error messages
 
 
-def test_a_restart_of_a_stream_is_reported(cli: Cli) -> None:
+def test_a_restart_is_reported_if_chunks_were_printed(cli: Cli) -> None:
     def chunk(text: str, *, append: bool) -> Json:
         artifact = {"artifactId": "a", "parts": [{"text": text}]}
         return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": append}}
@@ -309,7 +309,7 @@ def test_a_restart_of_a_stream_is_reported(cli: Cli) -> None:
     with running(fake.app) as url:
         outcome = cli("call", url, "x", "--stream")
 
-    assert (outcome.code, outcome.lines) == (0, ["1", "1", "2"])
+    assert (outcome.code, outcome.json_lines) == (0, ["1", "1", "2"])
     message = "The task was restarted: discard the chunks before this"
     assert outcome.err == f"apcore-a2a: {message}\n"
 
@@ -350,10 +350,10 @@ def test_the_error_for_an_invalid_header_does_not_mention_credentials(value: str
     ],
 )
 def test_error_messages_do_not_show_credentials(option: str, answer: Response, cli: Cli) -> None:
-    async def refuse() -> Response:
+    async def reply() -> Response:
         return answer
 
-    with running(FakeAgent(SendMessage=refuse).app) as url:
+    with running(FakeAgent(SendMessage=reply).app) as url:
         outcome = cli("call", url, "x", option, SECRET)
 
     assert outcome.code in (2, 3)
@@ -361,7 +361,7 @@ def test_error_messages_do_not_show_credentials(option: str, answer: Response, c
     assert SECRET not in outcome.out + outcome.err
 
 
-def test_a_401_names_the_option_for_credentials(cli: Cli) -> None:
+def test_the_error_for_a_401_names_the_option_for_credentials(cli: Cli) -> None:
     async def refuse() -> Response:
         return Response(status_code=401)
 
@@ -538,13 +538,13 @@ def test_interrupting_tasks_follow_does_not_cancel_the_task(tmp_path: Path) -> N
 
 
 @pytest.mark.process
-def test_an_interrupt_while_the_input_is_read_ends_quietly(tmp_path: Path) -> None:
+def test_an_interrupt_while_the_input_is_read_ends_the_command_quietly(tmp_path: Path) -> None:
     code = """
 import sys
 from apcore_a2a.command.main import main
-class Slow:
+class InterruptedInput:
     def read(self): raise KeyboardInterrupt
-sys.stdin = Slow()
+sys.stdin = InterruptedInput()
 sys.exit(main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
 """
     outcome = subprocess.run(

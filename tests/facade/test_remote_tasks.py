@@ -22,7 +22,7 @@ def test_tasks_are_listed_page_by_page(agent: str, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("state", ["completed", "TASK_STATE_COMPLETED"])
-def test_tasks_are_listed_by_their_state(state: str, agent: str, cli: Cli) -> None:
+def test_tasks_can_be_filtered_by_state(state: str, agent: str, cli: Cli) -> None:
     context = f"of {state}"
     cli("call", agent, "echo", "--input", "a", "--context", context)
     cli("call", agent, "pays", "--context", context)
@@ -56,7 +56,7 @@ def test_the_error_for_an_unknown_state_lists_the_known_states(agent: str, cli: 
         (["nope", "--follow"], 3),
     ],
 )
-def test_wrong_options_of_tasks_are_reported(
+def test_wrong_arguments_of_the_command_are_reported(
     options: list[str], code: int, agent: str, cli: Cli
 ) -> None:
     outcome = cli("tasks", agent, *options)

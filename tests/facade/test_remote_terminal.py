@@ -50,7 +50,7 @@ def read(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     return out, err
 
 
-def model(*arguments: Any, **fields: Any) -> Task:
+def parsed_task(*arguments: Any, **fields: Any) -> Task:
     return Task.from_dict(task(*arguments, **fields))
 
 
@@ -116,7 +116,7 @@ def test_a_card_without_skills_is_shown(terminal: Terminal, capsys: Capture) -> 
 def test_each_kind_of_result_is_shown(
     part: Json, expected: str, terminal: Terminal, capsys: Capture
 ) -> None:
-    terminal.result(model("COMPLETED", part))
+    terminal.result(parsed_task("COMPLETED", part))
 
     out, err = read(capsys)
     assert expected in out
@@ -124,14 +124,14 @@ def test_each_kind_of_result_is_shown(
 
 
 def test_an_answer_without_artifacts_is_shown(terminal: Terminal, capsys: Capture) -> None:
-    terminal.result(model(status_parts=[{"text": "hello"}]))
+    terminal.result(parsed_task(status_parts=[{"text": "hello"}]))
 
     assert read(capsys)[0] == "hello\n"
 
 
 def test_long_lines_are_not_wrapped(terminal: Terminal, capsys: Capture) -> None:
     line = "word " * 40 + "end"
-    terminal.result(model("COMPLETED", {"text": line}, {"data": {"line": line}}))
+    terminal.result(parsed_task("COMPLETED", {"text": line}, {"data": {"line": line}}))
 
     out = capsys.readouterr().out
     assert line in out
@@ -149,7 +149,9 @@ def test_text_chunks_are_joined_and_data_chunks_get_their_own_lines(
 
 
 def test_a_failure_is_printed_with_its_reason(terminal: Terminal, capsys: Capture) -> None:
-    terminal.failure(model("FAILED", status_parts=[{"text": "no beans"}, {"data": {"code": -1}}]))
+    terminal.failure(
+        parsed_task("FAILED", status_parts=[{"text": "no beans"}, {"data": {"code": -1}}])
+    )
 
     out, err = read(capsys)
     assert out == ""
@@ -182,7 +184,7 @@ def test_a_task_is_shown_with_its_history_and_artifacts(
     terminal: Terminal, capsys: Capture
 ) -> None:
     message = {"role": "ROLE_USER", "messageId": "u", "parts": [{"text": "5 km"}]}
-    completed = model(
+    completed = parsed_task(
         "COMPLETED", {"data": {"n": 1}}, status_parts=[{"text": "done"}], history=[message]
     )
     terminal.task(completed)
@@ -196,7 +198,7 @@ def test_a_task_is_shown_with_its_history_and_artifacts(
 
 def test_the_command_to_answer_is_on_one_line(terminal: Terminal, capsys: Capture) -> None:
     task_id = "8c661950-01dc-4000-985a-9e7c41b6d65c"
-    paused = model("INPUT_REQUIRED", status_parts=[{"text": "Which?"}], id=task_id)
+    paused = parsed_task("INPUT_REQUIRED", status_parts=[{"text": "Which?"}], id=task_id)
     terminal.question(paused, "http://127.0.0.1:8000", "units.convert")
 
     out, err = read(capsys)
@@ -210,7 +212,7 @@ def test_the_command_to_answer_is_on_one_line(terminal: Terminal, capsys: Captur
 def test_the_progress_counts_parts(count: int, expected: str) -> None:
     parts = [{"text": "a"}] * count
 
-    assert format_progress(model("WORKING", *parts)) == f"working{expected}"
+    assert format_progress(parsed_task("WORKING", *parts)) == f"working{expected}"
 
 
 # Texts from agents
@@ -233,7 +235,7 @@ def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: 
     ]
     ids = {"id": HOSTILE, "contextId": HOSTILE, "metadata": {"skillId": HOSTILE}}
     message = {"role": "ROLE_AGENT", "messageId": HOSTILE, "parts": parts}
-    hostile = model("WORKING", *parts, status_parts=parts, history=[message], **ids)
+    hostile = parsed_task("WORKING", *parts, status_parts=parts, history=[message], **ids)
     terminal.task(hostile)
     terminal.result(hostile)
     terminal.question(hostile, "http://a", "x")
@@ -264,7 +266,7 @@ def test_hostile_text_in_a_field_does_not_control_the_terminal(
 
 
 def test_a_lone_surrogate_can_be_printed(terminal: Terminal, capsys: Capture) -> None:
-    terminal.result(model("COMPLETED", {"text": "a\ud800"}, {"data": "b\ud800"}))
+    terminal.result(parsed_task("COMPLETED", {"text": "a\ud800"}, {"data": "b\ud800"}))
 
     out, _ = capsys.readouterr()
     assert out.encode()
@@ -407,7 +409,7 @@ def test_progress_messages_are_shown_in_one_line(
 
 
 @pytest.mark.process
-def test_a_terminal_that_cannot_replace_lines_gets_one_for_each_message(tmp_path: Path) -> None:
+def test_on_a_terminal_that_cannot_replace_lines_a_message_has_its_own_line(tmp_path: Path) -> None:
     events = [report("Reading"), text_chunk("The sources agree."), status("COMPLETED")]
     fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=events)
     with (
@@ -420,7 +422,7 @@ def test_a_terminal_that_cannot_replace_lines_gets_one_for_each_message(tmp_path
 
 
 @pytest.mark.process
-def test_no_color_turns_colors_off(agent: str, tmp_path: Path) -> None:
+def test_a_dumb_terminal_gets_no_escape_sequences(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "card", agent, NO_COLOR="1", TERM="dumb") as tty:
         assert tty.end() == 0
 

@@ -16,8 +16,8 @@ from .remote import agent as agent
 from .remote import cli as cli
 
 
-class FailingReceiver:
-    """The answers of a receiver that refuses everything until it is repaired."""
+class FailingAnswers:
+    """Answers of a receiver: 410 until `is_repaired`."""
 
     def __init__(self) -> None:
         self.is_repaired = False
@@ -27,10 +27,10 @@ class FailingReceiver:
 
 
 @pytest.fixture
-def failing_receiver() -> Iterator[tuple[FailingReceiver, Receiver]]:
-    state = FailingReceiver()
-    with receiving(state.answer) as receiver:
-        yield state, receiver
+def failing_receiver() -> Iterator[tuple[FailingAnswers, Receiver]]:
+    answers = FailingAnswers()
+    with receiving(answers.answer) as receiver:
+        yield answers, receiver
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def task_with_failed_webhook(caller: Caller, url: str) -> str:
 
 
 def test_webhooks_are_listed_and_shown_as_json(
-    caller: Caller, failing_receiver: tuple[FailingReceiver, Receiver], cli: Cli
+    caller: Caller, failing_receiver: tuple[FailingAnswers, Receiver], cli: Cli
 ) -> None:
     task_id = task_with_failed_webhook(caller, failing_receiver[1].url)
     listed = cli("webhooks", "list", caller.url, "--state", "failed", "--limit", "5")
@@ -60,14 +60,14 @@ def test_webhooks_are_listed_and_shown_as_json(
     assert cli("webhooks", "list", caller.url, "--state", "active").json == {"webhooks": []}
 
 
-def test_a_failed_webhook_is_tested_and_delivered_again(
-    caller: Caller, failing_receiver: tuple[FailingReceiver, Receiver], cli: Cli
+def test_a_failed_webhook_can_be_tested_and_its_notifications_requeued(
+    caller: Caller, failing_receiver: tuple[FailingAnswers, Receiver], cli: Cli
 ) -> None:
-    state, receiver = failing_receiver
+    answers, receiver = failing_receiver
     task_id = task_with_failed_webhook(caller, receiver.url)
     refused = cli("webhooks", "test", caller.url, task_id, "w")
     assert (refused.code, refused.json["attempt"]["result"]) == (3, "failed")
-    state.is_repaired = True
+    answers.is_repaired = True
     passed = cli("webhooks", "test", caller.url, task_id, "w")
     assert (passed.code, passed.json["attempt"]["result"]) == (0, "delivered")
     assert cli("webhooks", "redeliver", caller.url, task_id, "w").json == {"requeued": 3}
@@ -81,10 +81,10 @@ def test_on_a_terminal_webhooks_are_a_table(
     monkeypatch.setenv("COLUMNS", "160")
     attempt = {"at": "2026-01-02T03:04:05.678Z", "result": "failed", "seconds": 0.25}
     refused = {**attempt, "status": 410, "reason": "status"}
-    lost = {**attempt, "status": None, "reason": f"timeout{HOSTILE}"}
+    timed_out = {**attempt, "status": None, "reason": f"timeout{HOSTILE}"}
     webhook = {"taskId": "t-1", "id": "w", "url": "https://h.example/", "state": "active"}
     pending = {"pending": 2, "nextAttemptAt": "2026-01-02T03:05:00Z"}
-    webhooks = [{**webhook, **pending, "attempts": [lost, refused]}]
+    webhooks = [{**webhook, **pending, "attempts": [timed_out, refused]}]
 
     def printed(print_output: Callable[[Terminal], None]) -> str:
         print_output(Terminal())
