@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
+with warnings.catch_warnings(action="ignore"):  # CrewAI warns when it is imported
     from crewai import Agent
     from crewai.events.types.llm_events import LLMCallType
     from crewai.llms.base_llm import BaseLLM, llm_call_context
@@ -62,7 +62,7 @@ class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
 
 
 def text_of(message: Any) -> str:
-    """Return the texts of a message of A2A."""
+    """Return the text of an A2A message; empty if there is no message."""
     return "".join(part.text or "" for part in message.parts) if message else ""
 
 

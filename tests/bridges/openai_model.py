@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agents import Model, ModelResponse, Usage
+from agents import Model, ModelResponse
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -100,4 +100,4 @@ def _response(output: Any) -> Response:
     )
 
 
-__all__ = ["AnsweringModel", "Usage", "call_of", "texts_of"]
+__all__ = ["AnsweringModel", "call_of", "texts_of"]

@@ -55,8 +55,8 @@ def letters(word: str) -> Iterator[str]:
     yield from word
 
 
-class Caller:
-    """Calls out."""
+class Exclaimer:
+    """Adds an exclamation mark."""
 
     def __call__(self, text: str) -> str:
         return f"{text}!"
@@ -71,8 +71,8 @@ class Caller:
         (shout, "HI", "shout"),
         (whisper, "hi", "whisper"),
         (letters, "Hi", "letters"),
-        (Caller(), "Hi!", "Caller"),
-        (Caller().reverse, "iH", "reverse"),
+        (Exclaimer(), "Hi!", "Exclaimer"),
+        (Exclaimer().reverse, "iH", "reverse"),
         (lambda text: text * 2, "HiHi", "agent"),
         (lambda text, times=3: text * times, "HiHiHi", "agent"),
     ],
@@ -82,7 +82,7 @@ async def test_any_callable_is_an_agent(function: Any, expected: str, name: str)
     assert await answer_of(function) == expected
 
 
-async def test_a_single_text_parameter_of_any_name_gets_the_text() -> None:
+async def test_a_single_text_parameter_can_be_sent_by_its_name() -> None:
     async with serving_agent(letters) as url, client_of(url) as client:
         assert (await client.send_message({"word": "ab"})).value == "ab"
 

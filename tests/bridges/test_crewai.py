@@ -28,7 +28,7 @@ from tests.serving import PATIENCE
 from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, wait_for
 from .crewai_model import Llm, agent_of, text_of
 
-with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
+with warnings.catch_warnings(action="ignore"):  # CrewAI warns when it is imported
     from crewai import Agent, Crew, Process, Task
     from crewai.events.listeners.tracing.utils import should_enable_tracing
     from crewai.telemetry import Telemetry
@@ -74,7 +74,7 @@ async def test_the_bridge_is_found_by_the_type() -> None:
 
 
 def writing_crew(*answers: str, **options: Any) -> tuple[Crew, list[str]]:
-    """Return a crew that plans and then writes, and the list of the prompts that it got."""
+    """Return a crew that plans and then writes, and the list that collects its prompts."""
     prompts: list[str] = []
     remaining = iter(answers)
 
@@ -133,7 +133,7 @@ async def test_thoughts_are_not_part_of_the_answer_and_tools_are_reported() -> N
     assert "Helper uses add" in str(events)
 
 
-async def test_a_manager_answers_for_a_hierarchical_crew() -> None:
+async def test_a_hierarchical_crew_answers_after_a_review() -> None:
     async def answer(*texts: str) -> AsyncIterator[str]:
         yield "Thought: I know\nFinal Answer: Cats sleep."
 

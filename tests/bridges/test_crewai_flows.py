@@ -23,7 +23,7 @@ from tests.server.principals import HeaderAuth
 from .acceptance import Acceptance, Script, client_of, serving_agent
 from .crewai_model import Llm, agent_of, text_of
 
-with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
+with warnings.catch_warnings(action="ignore"):  # CrewAI warns when it is imported
     from crewai import Crew, Task
     from crewai.flow import Flow, human_feedback, listen, persist, start
     from crewai.flow.persistence import SQLiteFlowPersistence
@@ -161,7 +161,7 @@ async def test_questions_and_feedback_pause_a_flow_and_another_server_continues_
         if reply == "Friday":
             assert question == "Rome on Friday\n\nIs the plan right?"
     assert task.value == "Rome on Friday, very nice, by the red one"
-    # after feedback, a flow continues where it was; after other answers, it runs again
+    # an answer to `ask` repeats the steps since the beginning or the last feedback
     assert steps == ["begin", "begin", "when", "begin", "when", "plan", "book", "book"]
 
 
@@ -190,7 +190,7 @@ async def test_a_flow_keeps_its_state_within_a_conversation(tmp_path: Path) -> N
     ]
 
 
-async def test_the_output_of_a_crew_is_the_answer_and_its_review_is_refused(
+async def test_a_crew_inside_a_flow_answers_but_fails_if_it_asks_for_a_review(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     script = Script()

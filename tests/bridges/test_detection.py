@@ -130,7 +130,7 @@ def test_an_entry_point_of_a_package_adds_a_bridge(
     assert type(bridge(Walker())) is RobotAgent
 
 
-def test_every_known_bridge_exists() -> None:
+def test_the_module_of_every_known_bridge_exists() -> None:
     folder = Path(detection.__file__).parent
     addresses = [entry for entry in detection._BRIDGES.values() if isinstance(entry, str)]
     relative_modules = {
