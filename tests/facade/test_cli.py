@@ -250,7 +250,7 @@ def test_the_page_of_options_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-# Exit codes if the server cannot start
+# Startup, shutdown and exit codes
 
 
 @pytest.fixture
@@ -418,8 +418,8 @@ def test_a_variable_that_is_not_an_option_causes_a_warning(
         "NAME": "a",
     }
     variables |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}
-    services = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT_HTTP": "1", "PORT_8000_TCP_ADDR": "a"}
-    for name, value in {**variables, **services}.items():
+    kubernetes = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT_HTTP": "1", "PORT_8000_TCP_ADDR": "a"}
+    for name, value in {**variables, **kubernetes}.items():
         monkeypatch.setenv(f"APCORE_A2A_{name}", value)
 
     for command in (["serve", "--extensions-dir", "nope"], ["store", "check", "--store", "nope"]):
@@ -454,7 +454,7 @@ def test_the_warning_about_a_variable_follows_the_log_format(tmp_path: Path) -> 
         (["serve", "--port"], "requires an argument"),
     ],
 )
-def test_an_unknown_argument_exits_with_1_and_points_to_the_help(
+def test_a_wrong_command_line_exits_with_1_and_points_to_the_help(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 1
@@ -601,7 +601,7 @@ def test_the_help_names_every_flag_and_fits_a_terminal(
 
 
 @pytest.mark.process
-def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
+def test_the_version_is_printed_after_the_name(tmp_path: Path) -> None:
     result = run(["--version"], tmp_path)
 
     assert re.fullmatch(r"apcore-a2a \d+\.\d+\.\d+\S*\n", result.stdout)
@@ -618,7 +618,7 @@ def test_the_script_and_python_dash_m_print_the_same(tmp_path: Path) -> None:
     assert result.stdout == run(["--version"], tmp_path).stdout
 
 
-LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
+LINE_START = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
 
 
 @pytest.mark.process
@@ -629,7 +629,7 @@ def test_startup_logs_a_few_lines(folder: Path, tmp_path: Path) -> None:
         agent.wait_for_card(url)
         assert agent.end(SIGNALS[1]) == 0
 
-    assert [re.sub(LINE, "", line) for line in agent.log.splitlines()] == [
+    assert [re.sub(LINE_START, "", line) for line in agent.log.splitlines()] == [
         f"1 skill at {url}",
         f"Agent Card: {url}/.well-known/agent-card.json",
         "Press Ctrl+C to stop",
@@ -647,8 +647,8 @@ def test_startup_warns_about_broken_modules_and_missing_authentication(
         agent.wait_for("(Ctrl)")
         agent.end(SIGNALS[0])
 
-    assert re.search(LINE + ".*broken", agent.log)
-    assert re.search(LINE + "Anyone who can reach this address can call", agent.log)
+    assert re.search(LINE_START + ".*broken", agent.log)
+    assert re.search(LINE_START + "Anyone who can reach this address can call", agent.log)
     assert "1 skill at http://localhost:" in agent.log
     assert "--url" in agent.log
 
@@ -682,7 +682,7 @@ def test_log_level_debug_prints_debug_records_too(folder: Path, tmp_path: Path) 
 
 @pytest.mark.process
 @pytest.mark.parametrize("mode", ["legacy", "namespace"])
-def test_the_card_follows_flags_variables_and_the_file(
+def test_the_card_follows_variables_and_the_file(
     mode: str, folder: Path, tmp_path: Path, write: Write
 ) -> None:
     folder.rename(tmp_path / "modules")

@@ -51,7 +51,7 @@ def resident_memory(served_process: Process) -> int:
 
 @pytest.fixture(params=STORES)
 def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]:
-    """Serve a skill with a store in memory, and with one in an SQLite file."""
+    """Serve a skill with a store in memory, and with one in a SQLite file."""
     modules = tmp_path / "modules"
     modules.mkdir()
     (modules / "forget.py").write_text(FORGET)
@@ -71,7 +71,7 @@ def test_sixty_large_sends_add_less_than_twice_the_bound(agent: Process, tmp_pat
             assert state_of(response.json()["result"]["task"]) == "completed"
         assert resident_memory(agent) - before < 2 * LIMIT
     written = sum(path.stat().st_size for path in tmp_path.glob("agent.db*"))
-    assert written < 1.1 * 62 * MESSAGE
+    assert written < 1.1 * 62 * MESSAGE  # SQLite keeps each message once
 
 
 def test_unfinished_bodies_add_less_than_twice_the_bound(agent: Process) -> None:

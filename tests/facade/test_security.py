@@ -28,7 +28,7 @@ KEY = "hunter2-" * 6
 """48 bytes that must not appear in any output."""
 EXTENDED = "/agent/authenticatedExtendedCard"
 PUBLIC = "/.well-known/agent-card.json"
-HEADER: dict[str, Any] = {"version": "1", "project": {"name": "Tests"}}
+BASE_CONFIG: dict[str, Any] = {"version": "1", "project": {"name": "Tests"}}
 ALLOWED: dict[str, Any] = {"callers": ["@external"], "effect": "allow"}
 TIRED_ONLY = {"conditions": {"roles": ["tired"]}}
 RULES = {"rules": [{**ALLOWED, "targets": ["echo"]}, {**ALLOWED, "targets": ["nap"], **TIRED_ONLY}]}
@@ -59,7 +59,7 @@ def write(tmp_path: Path) -> Write:
 def serving(
     home: Path, *flags: str, variables: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Process, httpx.Client]]:
-    """Start a server with these flags and an anonymous client; check that no log has the key."""
+    """Start a server with these flags and an anonymous client; check that its log lacks KEY."""
     with process([*COMMAND, *LOCAL, *flags], home, variables) as agent:
         with httpx.Client(base_url=agent.url, trust_env=False, timeout=20) as client:
             yield agent, client
@@ -232,7 +232,7 @@ def test_security_options_are_read_from_the_config_file(
     keys = {"auth-type": "bearer", "auth-key": KEY, "access-log": False}
     rules: Any = {} if in_our_section else {"acl": {"root": "./rules.json"}}
     section = keys | ({"acl": "rules.json"} if in_our_section else {})
-    path = write("config.yaml", {**HEADER, **rules, "apcore-a2a": section})
+    path = write("config.yaml", {**BASE_CONFIG, **rules, "apcore-a2a": section})
     with serving(tmp_path, "--config", path) as (agent, client):
         assert skills(client, signed_headers(KEY, roles=["tired"])) == ["echo", "nap"]
         check_access(client, signed_headers(KEY), signed_headers(KEY[::-1]))
@@ -317,10 +317,10 @@ def files(pair: rsa.RSAPrivateKey) -> dict[str, Any]:
     return {
         "bad.pem": pem(pair)[:60] + b"\n-----END PUBLIC KEY-----",
         "bad.yaml": {"keys": [{"id": "ada"}], "rules": [{"callers": ["*"]}]},
-        "list.yaml": {**HEADER, "apcore-a2a": {"auth-key": [KEY]}},
-        "nowhere.yaml": {**HEADER, "acl": {"root": "./nowhere"}},
+        "list.yaml": {**BASE_CONFIG, "apcore-a2a": {"auth-key": [KEY]}},
+        "nowhere.yaml": {**BASE_CONFIG, "acl": {"root": "./nowhere"}},
         "private.pem": pem(pair, private=True),
-        "rules.yaml": {**HEADER, "acl": {"root": "./bad.yaml"}},
+        "rules.yaml": {**BASE_CONFIG, "acl": {"root": "./bad.yaml"}},
         "short.txt": b"hunter2-",
         "weak.pem": pem(rsa.generate_private_key(65537, 1024)),
     }
@@ -350,7 +350,7 @@ def run_command(
 
 BEARER, APIKEY = ("--auth-type", "bearer"), ("--auth-type", "apikey")
 NO_TYPE = "needs --auth-type bearer or apikey"
-NAMED = {
+MESSAGES = {
     ("--auth-type", "token"): "takes bearer or apikey",
     ("--auth-key", KEY): NO_TYPE,
     ("--auth-jwks-url", "https://a"): NO_TYPE,
@@ -382,8 +382,6 @@ NAMED = {
     ("--max-runs-per-skill", "many"): "takes a whole number, not 'many'",
     ("--request-timeout", "0"): "must be greater than 0 and at most an hour",
     ("--log-format", "xml"): "takes text or json, not 'xml'",
-}
-UNNAMED = {
     (*BEARER, "--auth-key", "hunter2-"): "has 8 bytes; it needs at least 32",
     (*BEARER, "--auth-key", "short.txt"): "has 8 bytes; it needs at least 32",
     (*BEARER, "--auth-key", "weak.pem"): "RSA key of 2048 to 8192 bits",
@@ -405,11 +403,11 @@ UNNAMED = {
     ("--rate-limit", "often"): "must look like 10/second",
     ("--skill-rate-limit", "often"): "must look like 10/second",
 }
-"""Messages that do not name the option; the command adds it."""
+"""Invalid options, and part of the message about each."""
 
 
 STORAGE = "--rate-limit-storage"
-IGNORED_OPTIONS = [
+NOT_TO_IGNORE = [
     ((STORAGE, "no://a"), "storage", "without a rate the storage is not checked"),
     (
         ("--rate-limit", "1/hour", STORAGE, "no://a"),
@@ -420,21 +418,21 @@ IGNORED_OPTIONS = [
     (("--config", "rules.yaml"), "acl.root", "it exits with 2 and apcore's message"),
     (("--config", "nowhere.yaml"), "acl.root", "it serves without rules"),
 ]
-"""Options, a word that the message must contain, and the mistake that the test guards against."""
-SHOWN_SECRETS = [
+"""Options, part of the message, and the mistake that the test guards against."""
+NOT_TO_SHOW = [
     (("--config", "list.yaml"), "auth_key", "a value that is not a string is shown"),
     ((*BEARER, "--auth-kye", KEY), "--auth-key", "a misspelled option is shown with its value"),
     (("--rate-limit", "1/hour", STORAGE, f"no://{KEY}@a"), "rate", "a URL is shown"),
 ]
 
 
-@pytest.mark.parametrize("arguments", NAMED | UNNAMED)
+@pytest.mark.parametrize("arguments", MESSAGES)
 def test_an_invalid_option_exits_with_1_and_says_what_is_wrong(
     arguments: Any, run_command: Any
 ) -> None:
     code, printed = run_command(*arguments)
     assert code == 1
-    assert (NAMED | UNNAMED)[arguments] in printed.splitlines()[0]
+    assert MESSAGES[arguments] in printed.splitlines()[0]
     assert printed.startswith("apcore-a2a: ")
     assert "Traceback" not in printed
     assert "hunter2" not in printed
@@ -442,7 +440,7 @@ def test_an_invalid_option_exits_with_1_and_says_what_is_wrong(
 
 @pytest.mark.parametrize(
     "arguments",
-    NAMED | UNNAMED,
+    MESSAGES,
 )
 def test_the_message_names_the_option(arguments: Any, run_command: Any) -> None:
     name = arguments[-2].removeprefix("--").replace("-", "[-_]")
@@ -451,7 +449,7 @@ def test_the_message_names_the_option(arguments: Any, run_command: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [(arguments, name) for arguments, name, _ in [*IGNORED_OPTIONS, *SHOWN_SECRETS]],
+    [(arguments, name) for arguments, name, _ in [*NOT_TO_IGNORE, *NOT_TO_SHOW]],
 )
 def test_no_option_is_ignored_and_no_secret_is_shown(
     arguments: Any, expected: str, run_command: Any

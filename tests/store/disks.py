@@ -1,4 +1,4 @@
-"""A disk small enough for tests to fill."""
+"""A disk small enough for tests to fill, and a read-only folder."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def read_only(folder: Path) -> Iterator[None]:
     folder.chmod(0o555)
     with ExitStack() as stack:
         stack.callback(folder.chmod, mode)
-        if os.access(folder, os.W_OK):  # root may write whatever the mode is
+        if os.access(folder, os.W_OK):  # root may write in any mode
             _mount("--bind", folder, folder)
             stack.callback(_unmount, folder)
             _mount("-o", "remount,bind,ro", folder)

@@ -1,6 +1,7 @@
-"""Invariants of the tasks in a store, also after failures of the replicas that ran them.
+"""Checks of the tasks in a store, for tests in which replicas may fail.
 
-They compare the contents of the database with what clients and webhooks have observed.
+The checks compare the contents of the database with the observations of clients and webhooks, and
+with the notes of modules.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ RULES = {
         for table in ("events", "messages", "webhooks", "sends", "outbox")
     },
 }
-"""For each rule, the query for the tasks that break it."""
+"""For each kind of violation, the query for its tasks."""
 QUERIES = (TASKS, EVENTS, OUTBOX, *RULES.values())
 
 driver: Any = asyncpg
@@ -63,7 +64,7 @@ class StoredTask:
         state: its state, as the protocol spells it.
         version: the version of its latest event.
         first_version: the version of the first stored event.
-        events: its log: the version of each event, and the new state or "".
+        events: its log: the version of each event, and its state, or "" for a chunk.
     """
 
     skill: str
@@ -88,7 +89,7 @@ class Observed:
     Attributes:
         tasks: the ids of acknowledged tasks.
         ends: the final states that clients have read, by the tasks' ids.
-        versions_read: for streams read to the end, the versions of their events in order.
+        versions_read: the versions of the events in streams read to the end, by the tasks' ids.
         paused: the tasks that should be waiting for an answer.
         with_webhook: the tasks that have a webhook.
         notified: the tasks and states that webhooks were notified of.
@@ -109,7 +110,7 @@ class StoreContents:
     Attributes:
         tasks: its tasks.
         pending_notifications: the notifications that are not delivered yet.
-        broken_rules: the tasks that break one of `RULES`, each with the rule.
+        broken_rules: the ids of tasks found by the queries in `RULES`, each with its violation.
     """
 
     tasks: dict[str, StoredTask]
@@ -129,7 +130,7 @@ def check(address: str, home: Path, observed: Observed, *, must_succeed: bool = 
         address: The database's address.
         home: The folder with the modules' notes.
         observed: Observations of clients and webhooks.
-        must_succeed: Whether no repeatable task may have failed, because none was
+        must_succeed: Whether a failed repeatable task is a violation, because none was
             interrupted often enough to be given up.
 
     Raises:
@@ -213,7 +214,7 @@ def read(address: str) -> StoreContents:
 
 
 def count_unfinished(address: str) -> tuple[int, int]:
-    """Return the numbers of unfinished tasks and of pending notifications in a PostgreSQL."""
+    """Return the numbers of unfinished tasks and pending notifications in a PostgreSQL store."""
     return asyncio.run(_count(address))
 
 

@@ -22,7 +22,11 @@ STEPS, SECONDS = 20, 0.2
 
 
 def follow(site: Agent, has_begun: Event) -> tuple[list[tuple[int, Json]], float, bool]:
-    """Read a stream to its end; return its events, its duration, and whether it broke."""
+    """Start a task and read its stream to its end, resuming it if it breaks.
+
+    Returns:
+        The events, the seconds from the first to the last, and whether the stream broke.
+    """
     events, first_at, broke = list[tuple[int, Json]](), 0.0, False
     try:
         with site.stream("steps", seconds=SECONDS, steps=STEPS) as stream:
@@ -32,7 +36,7 @@ def follow(site: Agent, has_begun: Event) -> tuple[list[tuple[int, Json]], float
                 has_begun.set()
     except httpx.RemoteProtocolError:
         broke = True
-        # nginx answers 502 to a POST that reaches the dying replica, but repeats a GET elsewhere
+        # a GET makes nginx skip the dying replica, and is repeated elsewhere; a POST would get 502
         eventually(lambda: site.client.get("/health").status_code == 200)
         events += site.events(events[0][1]["task"]["id"], after=events[-1][0])
     return events, time.monotonic() - first_at, broke

@@ -24,20 +24,19 @@ LEASE = 3
 
 
 class UnresponsiveStore(InMemoryTaskStore):
-    """A store that never answers renewals and ignores their cancellation."""
+    """A store that never answers renewals, and ignores cancellation until `is_cancellable`."""
 
     is_shared = True
+    is_cancellable = False
 
     async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         while True:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                if not self.ends:
+                if not self.is_cancellable:
                     continue
                 raise
-
-    ends = False
 
 
 async def unexpected_claim(claim: Claim) -> None:
@@ -60,7 +59,7 @@ async def test_a_lease_is_given_up_before_it_expires_when_the_store_never_answer
         assert await asyncio.wait_for(lost.get(), TIMEOUT) == lease
         assert time.monotonic() - started_at < store.lease_seconds
     finally:
-        store.ends = True
+        store.is_cancellable = True
         await keeper.stop()
 
 
@@ -147,7 +146,7 @@ async def test_a_task_that_failed_to_resume_is_claimed_again(server: Database) -
     async def take(claim: Claim) -> None:
         await tasks.adopt(claim)
         claims.put_nowait(claim)
-        for _ in failures:
+        for _ in failures:  # only once
             raise OSError("the database is gone just now")
 
     keeper = LeaseKeeper(tasks, this_process, lambda lease: None, take)
@@ -169,7 +168,7 @@ async def test_a_blocked_event_loop_loses_no_lease(
     seconds = 0.6
     store: Store = SqliteStore(tmp_path / "agent.db", lease_seconds=seconds)
     if kind == "database":
-        seconds = LEASE  # a busy machine needs the time to renew it
+        seconds = LEASE  # a busy machine needs that long to renew a lease
         server: Database = request.getfixturevalue("server")
         server.clear()
         store = PostgresStore(server.url, lease_seconds=seconds)

@@ -12,4 +12,5 @@ pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 
 def test_random_kills_lose_nothing(tmp_path: Path) -> None:
-    kill_agent_with_sqlite_file(Trial(tmp_path, Database(tmp_path)), rounds=8)
+    unused = Database(tmp_path)
+    kill_agent_with_sqlite_file(Trial(tmp_path, unused), rounds=8)

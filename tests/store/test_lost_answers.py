@@ -28,7 +28,7 @@ def test_a_task_whose_creation_was_not_confirmed_still_runs(
         CuttableLink(server.port) as link,
         replica(tmp_path, link.rerouted_url(server.url), LEASE) as agent,
     ):
-        agent.wait_for_end(agent.start("again", seconds=0))  # opens a connection
+        agent.wait_for_end(agent.start("again", seconds=0))  # connects to the database
         link.cut(responses_only=True)
         refused = agent.client.post("/", json=agent.request("SendMessage", **SEND))
         assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE

@@ -20,7 +20,7 @@ FROM (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000
 """
 
 
-async def test_a_cancelled_check_leaves_nothing_running(
+async def test_a_cancelled_check_logs_no_error_and_its_reading_can_be_stopped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = f"sqlite:///{tmp_path / 'agent.db'}"

@@ -28,8 +28,8 @@ async def running_store(store: Store) -> AsyncIterator[Store]:
         await store.close()
 
 
-async def second_page_cursor(store: Store) -> str:
-    """Create two tasks of ada's; return the cursor of the page with the older of them."""
+async def create_two_pages(store: Store) -> str:
+    """Create two tasks of ada's; return the cursor of the page with the older one."""
     for task_id in ("t0", "t1"):
         await begun(store, new_record(task_id))
     cursor = (await store.query(Query("ada", limit=1))).next_cursor
@@ -45,7 +45,7 @@ async def check_second_page(store: Store, cursor: str) -> None:
 async def test_a_token_is_valid_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     async with running_store(SqliteStore(path)) as store:
-        cursor = await second_page_cursor(store)
+        cursor = await create_two_pages(store)
     async with running_store(SqliteStore(path)) as store:
         await check_second_page(store, cursor)
 
@@ -56,7 +56,7 @@ async def test_a_token_is_valid_at_every_replica(server: Database) -> None:
         running_store(PostgresStore(server.url)) as first,
         running_store(PostgresStore(server.url)) as second,
     ):
-        await check_second_page(second, await second_page_cursor(first))
+        await check_second_page(second, await create_two_pages(first))
 
 
 async def test_a_token_is_invalid_in_other_stores(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_a_token_is_invalid_in_other_stores(tmp_path: Path) -> None:
     cursors = []
     for store in stores:
         await store.start()
-        cursors.append(await second_page_cursor(store))
+        cursors.append(await create_two_pages(store))
     assert len(set(cursors)) == len(stores)
     for store in stores:
         for cursor in set(cursors) - {cursors[stores.index(store)]}:
@@ -104,4 +104,4 @@ async def test_a_file_of_the_first_version_gets_a_key(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1")
     async with running_store(SqliteStore(path)) as store:
-        await check_second_page(store, await second_page_cursor(store))
+        await check_second_page(store, await create_two_pages(store))

@@ -1,4 +1,4 @@
-"""Tasks in a user's store that is slow or fails: none is lost."""
+"""A user's store that is slow or fails."""
 
 import asyncio
 from dataclasses import replace
@@ -109,7 +109,7 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_repeated() ->
     await store.change(change)
 
 
-async def test_a_new_task_that_is_cancelled_while_it_is_saved_can_be_repeated() -> None:
+async def test_a_send_that_is_cancelled_while_its_task_is_saved_can_be_repeated() -> None:
     inner, key = SlowStore(), SendKey("key", b"body")
     store = ScannedStore(inner)
     inner.released.clear()

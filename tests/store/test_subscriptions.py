@@ -10,7 +10,7 @@ from .postgresql import Database
 pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
-async def test_a_subscriber_of_a_paused_task_sees_the_answer_at_another_replica(
+async def test_a_subscriber_sees_a_task_continue_after_an_answer_at_another_replica(
     server: Database,
 ) -> None:
     server.clear()

@@ -47,7 +47,7 @@ def two_workers(server: Database, folder: Path, **options: Any) -> Iterator[Proc
 
 
 def workers_of(agent: Process) -> list[int]:
-    """Return the ids of the processes of the workers."""
+    """Return the process ids of the workers."""
     return [
         int(pid) for pid in Path(f"/proc/{agent.id}/task/{agent.id}/children").read_text().split()
     ]
@@ -207,7 +207,7 @@ def test_a_folder_without_modules_is_reported_once(server: Database, tmp_path: P
     assert result.stderr.count("There are no modules to serve in") == 1
 
 
-def test_a_worker_that_is_killed_at_its_start_ends_the_others(
+def test_workers_that_are_killed_at_their_start_make_the_command_exit_with_2(
     server: Database, tmp_path: Path
 ) -> None:
     folder = tmp_path / "extensions"

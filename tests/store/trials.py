@@ -27,7 +27,7 @@ class Trial:
 
     Attributes:
         home: an empty folder.
-        server: a running PostgreSQL server without tables.
+        server: a PostgreSQL server without tables; it runs, unless the scenario needs none.
         random: the source of randomness.
         say: called with lines about the progress.
         times: the measured durations by their labels.
@@ -43,7 +43,7 @@ class Trial:
         """Record the duration of a step in seconds.
 
         Raises:
-            AssertionError: The duration exceeds *limit* by more than slow machines explain.
+            AssertionError: The duration exceeds *limit* by `SLACK` or more.
         """
         times = self.times.setdefault(label, Times())
         times.limit = limit
