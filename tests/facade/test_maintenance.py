@@ -409,7 +409,7 @@ def test_old_tasks_are_pruned_with_their_data(filled_store: AnyStore, cli: Cli) 
     assert remaining.json["tasks"] == {"working": 1, "input-required": 1}
 
 
-def test_pruning_keeps_the_latest_tasks(store: AnyStore, cli: Cli) -> None:
+def test_pruning_keeps_only_max_tasks(store: AnyStore, cli: Cli) -> None:
     with_store(store.address, add_completed_tasks)
     outcome = cli("store", "prune", "--store", store.address, "--max-tasks", "20")
 

@@ -298,8 +298,8 @@ def test_a_restart_is_reported_if_chunks_were_printed(cli: Cli) -> None:
         artifact = {"artifactId": "a", "parts": [{"text": text}]}
         return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": append}}
 
-    status = {"taskId": "t-1", "status": {"state": "TASK_STATE_WORKING"}}
-    restart_event = {"statusUpdate": {**status, "metadata": {"apcore": {"restarted": True}}}}
+    update = {"taskId": "t-1", "status": {"state": "TASK_STATE_WORKING"}}
+    restart_event = {"statusUpdate": {**update, "metadata": {"apcore": {"restarted": True}}}}
     end_event = {"statusUpdate": {"taskId": "t-1", "status": {"state": "TASK_STATE_COMPLETED"}}}
     first_events: list[Json] = [{"task": task("WORKING")}, restart_event, chunk("1", append=False)]
     repeated_events = [restart_event, chunk("1", append=False), chunk("2", append=True), end_event]

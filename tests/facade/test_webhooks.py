@@ -106,7 +106,7 @@ def test_on_a_terminal_webhooks_are_a_table(
     assert "Nothing to deliver again" in printed(lambda terminal: terminal.requeued(0))
 
 
-def test_an_unknown_task_or_command_is_an_error(caller: Caller, agent: str, cli: Cli) -> None:
+def test_unknown_tasks_and_wrong_commands_are_errors(caller: Caller, agent: str, cli: Cli) -> None:
     for arguments in (("show", "t"), ("test", "t", "w"), ("redeliver", "t", "w")):
         command, *rest = arguments
         for url in (caller.url, agent):  # the second agent has no push notifications
