@@ -345,7 +345,7 @@ def test_an_unknown_skill_exits_with_3(agent: str, cli: Cli) -> None:
     )
 
 
-# Addresses without an agent
+# Addresses without a working agent
 
 
 def web_page() -> Any:
@@ -413,13 +413,13 @@ def test_a_silent_agent_exits_with_2_after_the_timeout(cli: Cli) -> None:
 # call: without a skill, a scheme or JSON
 
 
-def skills(*ids: str, **members: Any) -> Json:
+def make_card(*ids: str, **members: Any) -> Json:
     return {"skills": [{"id": i, "name": i, "description": i, "tags": []} for i in ids], **members}
 
 
 @pytest.mark.parametrize("ids", [(), ("one",), ("one", "two")])
 def test_without_a_skill_the_only_one_is_called(ids: tuple[str, ...], cli: Cli) -> None:
-    fake = FakeAgent(skills(*ids), SendMessage=send_result(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(make_card(*ids), SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         outcome = cli("call", url, "--input", "hi")
 
@@ -449,10 +449,10 @@ TEXT_ONLY = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/p
 @pytest.mark.parametrize(
     ("card", "part"),
     [
-        (skills("one", **TEXT_ONLY), {"text": '{"city": "Zürich"}'}),
-        (skills("one"), {"data": {"city": "Zürich"}}),
+        (make_card("one", **TEXT_ONLY), {"text": '{"city": "Zürich"}'}),
+        (make_card("one"), {"data": {"city": "Zürich"}}),
         (
-            skills(defaultInputModes=["text/plain", "application/json"]),
+            make_card(defaultInputModes=["text/plain", "application/json"]),
             {"data": {"city": "Zürich"}},
         ),
     ],
