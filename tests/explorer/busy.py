@@ -1,4 +1,4 @@
-"""A busy shop: an agent with nested calls, questions, failures, and webhooks that fail."""
+"""A busy shop: an agent with nested calls, paused tasks, failures, and webhooks that fail."""
 
 import asyncio
 from base64 import b64encode
@@ -29,7 +29,7 @@ Sales are **up by 12 %** since September.
 2. Mugs follow.
 """
 
-PLACE: Json = {
+PLACE_SCHEMA: Json = {
     "type": "object",
     "description": "An order of a customer.",
     "properties": {
@@ -66,7 +66,7 @@ ORDER: Json = {
     "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
     "lines": [{"sku": "tea-green", "quantity": 2}, {"sku": "mug", "quantity": 1}],
 }
-RESERVE: Json = {
+NIGHTS_SCHEMA: Json = {
     "type": "object",
     "properties": {
         "nights": {"type": "integer", "minimum": 1},
@@ -84,7 +84,7 @@ def schema_of(**properties: Json) -> Json:
 TEXT: Json = {"type": "string"}
 NUMBER: Json = {"type": "integer"}
 SCHEMAS: dict[str, Json] = {
-    "orders.place": PLACE,
+    "orders.place": PLACE_SCHEMA,
     "orders.refund": schema_of(order=NUMBER, cents=NUMBER, reason=TEXT),
     "orders.purge": schema_of(year=NUMBER, including={"type": "array", "items": TEXT}),
     "reports.monthly": schema_of(month={**NUMBER, "minimum": 1, "maximum": 12}),
@@ -95,7 +95,7 @@ SCHEMAS: dict[str, Json] = {
 
 
 def shop() -> Executor:
-    """Return the modules of the shop, some of which call others."""
+    """Return an executor of the shop's modules, some of which call others."""
     modules = Registry()
     executor = Executor(modules)
 
@@ -133,7 +133,7 @@ def shop() -> Executor:
 
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if "nights" not in inputs:
-            context.services.ask("For how many nights?", schema=RESERVE)
+            context.services.ask("For how many nights?", schema=NIGHTS_SCHEMA)
         return {"booked": inputs}
 
     async def stream_report(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
@@ -195,7 +195,7 @@ def shop() -> Executor:
 
 
 def refuse_notification(delivery: Delivery) -> Reply:
-    """Refuse a notification."""
+    """Answer a notification with HTTP 503, so that it is sent again."""
     return Reply(503)
 
 

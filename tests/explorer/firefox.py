@@ -1,6 +1,6 @@
 """Firefox, driven by WebDriver BiDi (https://w3c.github.io/webdriver-bidi/).
 
-Playwright drives only a Firefox of its own, which is in no package registry.
+Playwright drives only its own build of Firefox, which is in no package registry.
 """
 
 import json
@@ -19,7 +19,7 @@ from websockets.sync.connection import Connection
 
 PROGRAMS = ("firefox-esr", "firefox")
 TIMEOUT = 30
-"""Seconds for a command, and for the start of Firefox."""
+"""Seconds to wait for a message from Firefox, and for its start."""
 FIND_ELEMENT = """
 (target) => new Promise((done, fail) => {
   const timeout = setTimeout(() => fail(new Error(document.body.innerText)), MILLISECONDS);
@@ -34,7 +34,7 @@ FIND_ELEMENT = """
   search();
 })
 """.replace("MILLISECONDS", str(TIMEOUT * 500))
-"""Waits for an element with a selector and a text; its error has the text of the page."""
+"""Script that waits for an element; on timeout, it fails with the text of the page."""
 
 
 def find_firefox() -> str | None:
@@ -130,7 +130,7 @@ PREFERENCES = {
 
 @contextmanager
 def firefox(profile: Path) -> Iterator[Firefox]:
-    """Run the installed Firefox with a new *profile*; yield a page in it."""
+    """Run the installed Firefox with *profile*, an empty folder; yield a page in it."""
     program = find_firefox()
     assert program is not None
     lines = [

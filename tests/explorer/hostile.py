@@ -11,7 +11,7 @@ from .browsing import DRAWN, Visit
 from .fake import card_of, skill_of, task_of
 
 EVIL = "https://evil.example"
-OVERRIDE = "report\u202etxt.exe\u2066"
+BIDI_OVERRIDE = "report\u202etxt.exe\u2066"
 LONG = "W" * 3000
 CORPUS = [
     "<script>window.ran = 1</script>",
@@ -34,7 +34,7 @@ CORPUS = [
     "constructor",
     "hasOwnProperty",
     "toString",
-    OVERRIDE,
+    BIDI_OVERRIDE,
     LONG,
     "no \ud800 text",
     "> " * 3000 + "deep",
@@ -67,8 +67,8 @@ OPEN_ALL = """async () => {
     for (const details of document.querySelectorAll("main details")) details.open = true;
     await frame();
     for (const details of document.querySelectorAll("main details")) details.open = true;
-    const kinds = "main [role=group] button, main .twig, main [aria-label=Events] [role=option]";
-    for (const element of [...document.querySelectorAll(kinds)].slice(0, 60)) {
+    const selector = "main [role=group] button, main .twig, main [aria-label=Events] [role=option]";
+    for (const element of [...document.querySelectorAll(selector)].slice(0, 60)) {
         if (element.isConnected) element.click();
     }
     await frame();
@@ -89,7 +89,7 @@ class HostileVisit:
         dialog.dismiss()
 
     def go(self, *path: str) -> Page:
-        """Open the view at a path."""
+        """Open the view whose path has these segments."""
         self.page.evaluate(
             "(path) => location.hash = '#/' + path", "/".join(map(quote_segment, path))
         )
@@ -101,7 +101,7 @@ class HostileVisit:
         self.page.evaluate(OPEN_ALL)
 
     def harm(self) -> list[str]:
-        """Return everything that ran, could run, or overflows the screen."""
+        """Return signs of harm in the page, and dialogs, errors, new pages and foreign requests."""
         harm: list[str] = self.page.evaluate(FIND_HARM)
         pages = [page.url for page in self.page.context.pages[1:]]
         return harm + self.dialogs + self.visit.foreign_requests() + self.visit.errors + pages
@@ -169,7 +169,7 @@ def hostile_card() -> Json:
 
 
 def parts_of(text: str) -> list[Json]:
-    """Return a part of each kind."""
+    """Return a part of each kind, with *text* in it."""
     names = {"mediaType": text, "filename": text}
     return [
         {"text": text},
@@ -207,9 +207,9 @@ def paused_task(text: str, kind: str) -> Json:
     fields = {"id": text, "skill": text, "expiresAt": text, "arguments": {text: text}}
     data = {"choices": [text] if len(text) % 2 else [], text: text}
     extras = {"field": text, "schema": schema_of(text), "data": data}
-    question = {"data": {kind: {**fields, **extras}}}
+    pending_input = {"data": {kind: {**fields, **extras}}}
     task = hostile_task(text, "INPUT_REQUIRED")
-    task["status"]["message"] = message_of(text, question)
+    task["status"]["message"] = message_of(text, pending_input)
     return task
 
 

@@ -45,7 +45,7 @@ class ScriptedStream:
 
 
 class ScriptedModule(Module):
-    """Streams the chunks that the test sends."""
+    """A module that streams the chunks that the test sends."""
 
     annotations = ModuleAnnotations(streaming=True)
 

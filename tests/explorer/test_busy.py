@@ -84,7 +84,7 @@ def name_indents(trace: Locator) -> list[float]:
 
 
 @pytest.mark.parametrize("caller", ["ada", "grace"])
-def test_nested_calls_lie_within_the_bars_of_their_callers(
+def test_the_bar_of_a_nested_call_lies_within_the_bar_of_its_parent(
     open_visit: OpenVisit, shop: tuple[str, Receiver], tasks: dict[str, Json], caller: str
 ) -> None:
     visit = open_visit(shop[0])
@@ -136,7 +136,7 @@ def test_a_caller_sees_nothing_of_the_tasks_of_others(
     expect(page.get_by_text("4711")).to_have_count(0)
 
 
-def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisit) -> None:
+def test_a_failing_webhook_gets_a_test_and_its_notification_again(open_visit: OpenVisit) -> None:
     with guarded_shop() as (url, receiver), closing(OtherClient(url, key_of("ada"))) as ada:
         hook = {"url": receiver.url, "id": "hook"}
         origin = receiver.url.removesuffix("/hook")  # all that operators see of others' URLs
@@ -175,7 +175,7 @@ async def refuse(inputs: Inputs, context: Any) -> Inputs:
 
 
 def test_hostile_texts_of_real_callers_are_shown_as_text(open_visit: OpenVisit) -> None:
-    """The names of callers, conversations, arguments, results and webhooks are hostile."""
+    """Names of callers and conversations, arguments, results and ids of webhooks are hostile."""
     texts = [text for text in CORPUS if text.isprintable()]
     people = {key_of(str(number)): Identity(text) for number, text in enumerate(texts)}
     boss = {key_of("grace"): Identity("grace", roles=("operator", *texts[:6]))}

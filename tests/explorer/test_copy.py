@@ -1,4 +1,4 @@
-"""Copied requests do the same outside of the page as in it."""
+"""Copied requests do the same as the requests that the page sends."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ from .posted_requests import Json, PostedRequests
 
 OpenVisit = Callable[..., Visit]
 VERSIONS = ["1.0", "0.3"]
-FORMS = ["curl", "Python", "JavaScript", "JSON"]
+FORMATS = ["curl", "Python", "JavaScript", "JSON"]
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 SPECIAL_CHARACTERS = "Say \"it\", 'ünd' — 日本 🎈\n$HOME `id` \\n \\ !! %s {x} *\n\ttab"
 ORDER: Json = {
@@ -31,7 +31,7 @@ ORDER: Json = {
     "lines": [{"sku": "tea", "quantity": 2}, {"sku": "$mug", "quantity": 1}],
     "notes": [SPECIAL_CHARACTERS, ""],
 }
-ARTIFACT = {"1.0": '"artifactUpdate"', "0.3": '"kind":"artifact-update"'}
+ARTIFACT_MARKERS = {"1.0": '"artifactUpdate"', "0.3": '"kind":"artifact-update"'}
 METHODS = {
     "1.0": ["SendMessage", "SendStreamingMessage", "ListTasks", "GetTask"],
     "0.3": ["message/send", "message/stream", "tasks/list", "tasks/get"],
@@ -46,7 +46,7 @@ def agent() -> Iterator[str]:
 
 
 def run(*command: str) -> str:
-    """Run a command in a user's environment; return its output."""
+    """Run a command with PATH and HOME alone in its environment; return its output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     process = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE, env=environment, check=False
@@ -62,13 +62,13 @@ def post(agent: str, source: str, version: str) -> str:
     return answer.text
 
 
-def run_copied(form: str, agent: str, source: str, version: str) -> str:
-    """Run a copied request in its form: by curl, Python or Node.js, or as a POST of its JSON."""
-    if form == "curl":
+def run_copied(fmt: str, agent: str, source: str, version: str) -> str:
+    """Run a copied request by curl, Python or Node.js, or post its JSON; return the output."""
+    if fmt == "curl":
         return run("bash", "-c", source)
-    if form == "Python":
+    if fmt == "Python":
         return run(sys.executable, "-c", source)
-    if form == "JavaScript":
+    if fmt == "JavaScript":
         return run("node", "--input-type=module", "-e", source)
     return post(agent, source, version)
 
@@ -81,9 +81,9 @@ def open_copy_box(page: Page, title: str) -> Locator:
     return box
 
 
-def copied_text(box: Locator, form: str, version: str) -> str:
-    """Choose a form and a version; return the text to copy."""
-    for group, name in (("Version", version), ("Format", form)):
+def copied_text(box: Locator, fmt: str, version: str) -> str:
+    """Choose a format and a version; return the text to copy."""
+    for group, name in (("Version", version), ("Format", fmt)):
         choice = box.get_by_role("group", name=group).get_by_role("button", name=name, exact=True)
         choice.click()
         expect(choice).to_have_attribute("aria-pressed", "true")
@@ -114,14 +114,14 @@ def shown_result(page: Page) -> Any:
     return json.loads(artifact.locator("pre").inner_text())
 
 
-def results(form: str, output: str) -> list[Any]:
+def results(fmt: str, output: str) -> list[Any]:
     """Return the data of the artifacts in the output of a copied request."""
-    if form == "Python":
+    if fmt == "Python":
         state, _, value = output.strip().partition(" ")
         assert state == "completed"
         return [ast.literal_eval(value)]
     result = json.loads(output)
-    result = result if form == "JavaScript" else result["result"]
+    result = result if fmt == "JavaScript" else result["result"]
     task = result.get("task", result)
     return [part["data"] for artifact in task["artifacts"] for part in artifact["parts"]]
 
@@ -132,11 +132,11 @@ def test_a_copied_call_with_nested_input_returns_the_same_result(
 ) -> None:
     page = send_input(visit, "form.nested", ORDER, "wait")
     box = open_copy_box(page, "Copy the sent request")
-    for form in FORMS:
-        source = copied_text(box, form, version)
-        assert results(form, run_copied(form, visit.agent, source, version)) == [
+    for fmt in FORMATS:
+        source = copied_text(box, fmt, version)
+        assert results(fmt, run_copied(fmt, visit.agent, source, version)) == [
             shown_result(page)
-        ], form
+        ], fmt
     assert shown_result(page) == ORDER
 
 
@@ -148,9 +148,9 @@ def test_special_characters_in_text_survive_copying(visit: Visit, version: str) 
     press_run(page, "wait")
     page.get_by_role("region", name="Artifact result").wait_for()
     box = open_copy_box(page, "Copy the sent request")
-    for form in FORMS:
-        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
-        assert results(form, output) == [{"said": SPECIAL_CHARACTERS}], form
+    for fmt in FORMATS:
+        output = run_copied(fmt, visit.agent, copied_text(box, fmt, version), version)
+        assert results(fmt, output) == [{"said": SPECIAL_CHARACTERS}], fmt
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -158,11 +158,11 @@ def test_a_copied_stream_yields_every_chunk(visit: Visit, version: str) -> None:
     page = send_input(visit, "text.stats", {"text": "To be,\n\nor not."}, "stream")
     expect(page.get_by_text("3 parts")).to_be_visible()
     box = open_copy_box(page, "Copy the sent request")
-    for form in FORMS:
-        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
-        marker = "TaskArtifactUpdateEvent(" if form == "Python" else ARTIFACT[version]
-        assert output.count(marker) == 3, form
-        assert "completed" in output.lower(), form
+    for fmt in FORMATS:
+        output = run_copied(fmt, visit.agent, copied_text(box, fmt, version), version)
+        marker = "TaskArtifactUpdateEvent(" if fmt == "Python" else ARTIFACT_MARKERS[version]
+        assert output.count(marker) == 3, fmt
+        assert "completed" in output.lower(), fmt
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -171,9 +171,9 @@ def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -
     posted = PostedRequests(page)
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": 12}')
     box = open_copy_box(page, "Copy this request")
-    for form in FORMS:
-        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
-        assert "It is 12." in output, form
+    for fmt in FORMATS:
+        output = run_copied(fmt, visit.agent, copied_text(box, fmt, version), version)
+        assert "It is 12." in output, fmt
     assert posted.message_params() == []
 
 
@@ -181,9 +181,9 @@ def test_integers_beyond_double_precision_survive_copying(visit: Visit) -> None:
     number = 2**80 + 1
     page = send_input(visit, "form.digits", {"number": number}, "wait")
     box = open_copy_box(page, "Copy the sent request")
-    for form in FORMS:
-        output = run_copied(form, visit.agent, copied_text(box, form, "1.0"), "1.0")
-        assert f"It is {number}." in output, form
+    for fmt in FORMATS:
+        output = run_copied(fmt, visit.agent, copied_text(box, fmt, "1.0"), "1.0")
+        assert f"It is {number}." in output, fmt
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -195,18 +195,18 @@ def test_a_copied_list_request_lists_the_same_tasks(visit: Visit, version: str) 
     rows = page.get_by_role("row").filter(has_text="completed")
     rows.first.wait_for()  # the rows of a page appear together
     completed = rows.count()
-    for form in FORMS:
-        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
-        assert output.lower().count("completed") == completed, form
+    for fmt in FORMATS:
+        output = run_copied(fmt, visit.agent, copied_text(box, fmt, version), version)
+        assert output.lower().count("completed") == completed, fmt
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("form", FORMS)
-def test_a_copied_cancel_request_cancels_the_task(visit: Visit, form: str, version: str) -> None:
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_copied_cancel_request_cancels_the_task(visit: Visit, fmt: str, version: str) -> None:
     page = send_input(visit, "jobs.countdown", {"seconds": 60}, "stream", "working")
     follow(page.get_by_role("link", name=re.compile("^Task ")))
-    source = copied_text(open_copy_box(page, "Copy request: cancel task"), form, version)
-    assert "canceled" in run_copied(form, visit.agent, source, version).lower()
+    source = copied_text(open_copy_box(page, "Copy request: cancel task"), fmt, version)
+    assert "canceled" in run_copied(fmt, visit.agent, source, version).lower()
     expect(page.get_by_role("status").filter(has_text="canceled").first).to_be_visible()
 
 
@@ -215,9 +215,9 @@ def test_a_copied_get_request_gets_the_task(visit: Visit, version: str) -> None:
     page = send_input(visit, "form.says", {"text": "hello"}, "stream")
     follow(page.get_by_role("link", name=re.compile("^Task ")))
     box = open_copy_box(page, "Copy request: get task")
-    for form in FORMS:
-        output = run_copied(form, visit.agent, copied_text(box, form, version), version)
-        assert "completed" in output.lower(), form
+    for fmt in FORMATS:
+        output = run_copied(fmt, visit.agent, copied_text(box, fmt, version), version)
+        assert "completed" in output.lower(), fmt
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -262,7 +262,7 @@ def test_a_refused_clipboard_is_reported(visit: Visit) -> None:
     expect(box.get_by_role("status")).to_contain_text("Select the text and copy it")
 
 
-def test_requests_are_listed_newest_first_and_can_be_copied_again(visit: Visit) -> None:
+def test_requests_are_listed_newest_first_and_can_be_copied(visit: Visit) -> None:
     page = send_input(visit, "form.digits", {"number": 5}, "wait")
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": "x"}')
     press_run(page, "wait")
@@ -294,7 +294,7 @@ def test_requests_show_what_was_sent_and_received(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_and_responses_of_the_agent_are_valid(visit: Visit, version: str) -> None:
+def test_requests_and_responses_are_shown_as_valid(visit: Visit, version: str) -> None:
     page = visit.go("skills/form.says")
     page.get_by_label("Protocol version").select_option(f"A2A {version}")
     send_input(visit, "form.says", {"text": "hello"}, "stream")

@@ -96,7 +96,7 @@ class OneInterface:
 
 @pytest.fixture(scope="module")
 def sdk_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the agent of a2a-sdk."""
+    """Serve an agent built with a2a-sdk."""
     port = free_port()
     home = tmp_path_factory.mktemp("sdk")
     with process([sys.executable, str(SDK), str(port)], home) as agent:
@@ -120,7 +120,7 @@ def fake_agent(fake: FakeAgent) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-def test_an_agent_of_the_sdk_is_called_and_its_requests_are_copied(
+def test_an_agent_of_the_sdk_is_called_by_the_page_and_by_copied_requests(
     open_visit: OpenVisit, sdk_agent: str, tmp_path: Path, version: str
 ) -> None:
     with exploring(sdk_agent, tmp_path) as (address, _):
@@ -306,7 +306,7 @@ def test_redirects_are_not_followed(tmp_path: Path, fake: FakeAgent, fake_agent:
 
 
 def test_the_browser_runs_nothing_that_the_agent_sends(tmp_path: Path) -> None:
-    """Pages of the agent have the origin of the proxy."""
+    """Through the proxy, the agent's pages have the origin of the explorer."""
     hostile = {
         "set-cookie": "a=b",
         "refresh": "0; url=https://evil.example/",
@@ -326,7 +326,7 @@ def test_the_browser_runs_nothing_that_the_agent_sends(tmp_path: Path) -> None:
 
 
 def test_no_path_leads_out_of_the_agent(tmp_path: Path) -> None:
-    """Other applications at the same host must not get the credentials of the agent."""
+    """Other applications at the same host must not get the credentials for the agent."""
     paths = list[bytes]()
 
     def record_path(request: Request) -> PlainTextResponse:

@@ -15,9 +15,9 @@ from tests.serving import running
 from .browsing import PHONE, Visit
 from .fake import FakeAgent, card_of, json_response, skill_of, stream_of, task_of
 from .hostile import (
+    BIDI_OVERRIDE,
     CORPUS,
     EVIL,
-    OVERRIDE,
     HostileVisit,
     artifacts,
     expect_content,
@@ -135,11 +135,11 @@ def test_hostile_questions_are_shown_as_text(
 def test_bidi_characters_do_not_reorder_the_arguments_to_approve(
     hostile: HostileVisit, fake: FakeAgent
 ) -> None:
-    task = paused_task(OVERRIDE, "approval")
+    task = paused_task(BIDI_OVERRIDE, "approval")
     fake.replies["GetTask"] = lambda params: task
     page = hostile.visit.go()
     page.get_by_role("heading", level=1).wait_for()
-    hostile.go("tasks", OVERRIDE)
+    hostile.go("tasks", BIDI_OVERRIDE)
     question = page.get_by_label("Input requested")
     expect(question.get_by_role("cell")).to_have_text(r'"report\u202etxt.exe\u2066"')
     expect(question.get_by_role("rowheader")).to_have_text(r"report\u202etxt.exe\u2066")

@@ -22,7 +22,7 @@ OpenVisit = Callable[..., Visit]
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """Serve an agent with a skill that asks first, and a destructive one."""
+    """Serve an agent with two skills that need approval; one is destructive."""
     destructive = ActionModule(
         echo, annotations=ModuleAnnotations(requires_approval=True, destructive=True)
     )
@@ -118,7 +118,7 @@ def test_several_calls_are_denied_with_one_reason(visit: Visit, other: OtherClie
         assert "closed today" in str(other.call("GetTask", id=task["id"]))
 
 
-def test_an_answer_that_is_refused_among_others_is_reported(open_visit: OpenVisit) -> None:
+def test_one_refused_answer_of_several_is_reported(open_visit: OpenVisit) -> None:
     tasks = [approval(f"task {number}", "2036-01-01T00:00:00Z") for number in range(2)]
     fake = FakeAgent(
         card_of(capabilities={"streaming": False}),
@@ -184,7 +184,7 @@ def test_approvals_are_sorted_by_deadline_which_counts_down(open_visit: OpenVisi
         expect(entries.nth(1)).to_contain_text("Expires in 3 min")
 
 
-def test_an_approver_sees_who_asks_and_is_recorded(open_visit: OpenVisit) -> None:
+def test_an_approver_sees_the_requester_and_is_recorded(open_visit: OpenVisit) -> None:
     keys = APIKeyAuthenticator(
         {
             "a key of ada": Identity("ada"),
@@ -211,7 +211,7 @@ def test_an_approver_sees_who_asks_and_is_recorded(open_visit: OpenVisit) -> Non
         expect(page.get_by_role("definition").get_by_text("apikey|edith (approved")).to_be_visible()
 
 
-NOTIFICATIONS = """
+FAKE_NOTIFICATIONS = """
 window.shown = [];
 window.Notification = class {
     static permission = "default";
@@ -225,7 +225,7 @@ Object.defineProperty(document, "hidden", {get: () => window.away ?? false, conf
 def test_a_hidden_page_notifies_after_the_user_has_allowed_it(
     visit: Visit, other: OtherClient
 ) -> None:
-    visit.page.add_init_script(NOTIFICATIONS)
+    visit.page.add_init_script(FAKE_NOTIFICATIONS)
     visit.page.clock.install()
     page = visit.go("inbox")
     page.get_by_role("button", name="Notify me on this desktop").click()

@@ -1,4 +1,4 @@
-"""The palette of commands, the list of keys, and the name of the signed-in user."""
+"""The command palette, the keyboard shortcuts, and the name of the signed-in user."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def palette(page: Page) -> Locator:
     return field
 
 
-def test_a_skill_is_found_by_keys_alone(visit: Visit) -> None:
+def test_a_skill_is_found_with_the_keyboard_alone(visit: Visit) -> None:
     page = visit.go("tasks")
     field = palette(page)
     field.fill("text st")
@@ -84,7 +84,7 @@ def test_an_unknown_command_matches_nothing(visit: Visit) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_the_keys_are_listed(visit: Visit) -> None:
+def test_a_question_mark_lists_the_shortcuts_except_in_a_field(visit: Visit) -> None:
     page = visit.go()
     page.get_by_role("heading", level=1).wait_for()
     page.keyboard.press("?")
@@ -102,7 +102,7 @@ def test_the_keys_are_listed(visit: Visit) -> None:
 @pytest.mark.parametrize(
     ("minutes", "shown"), [(58.5, "58 min left"), (-1, "expired"), (300.5, "5 h left")]
 )
-def test_the_page_shows_the_user_of_a_token(
+def test_the_page_shows_the_user_of_a_token_and_the_time_left(
     open_visit: OpenVisit, minutes: float, shown: str
 ) -> None:
     schemes = {"jwt": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}

@@ -39,8 +39,8 @@ def scripted() -> ScriptedModule:
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
     """Serve an agent with many completed tasks, and two that wait for approval."""
-    approved = ActionModule(echo, annotations=NEEDS_APPROVAL)
-    modules = {"mirror": ActionModule(echo), "ask.first": approved, "scripted": scripted}
+    ask_module = ActionModule(echo, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": ActionModule(echo), "ask.first": ask_module, "scripted": scripted}
     options = {"explorer": True, "push_notifications": PushSettings(dev=True)}
     with running(registry_of(modules), name="Test agent", **options) as url:
         with closing(OtherClient(url)) as client:
@@ -332,7 +332,7 @@ def test_a_task_is_shown_with_its_history_and_events(visit: Visit, other: OtherC
 def test_watching_a_task_stops_at_its_pause_but_not_at_an_earlier_one(
     open_visit: Callable[..., Visit],
 ) -> None:
-    """The agent keeps a subscription open until the task ends."""
+    """The agent keeps a subscription open until the task ends, so the page must close it."""
     released = threading.Event()
 
     async def wait_for_release(inputs: Inputs, context: Any) -> Inputs:
@@ -411,11 +411,11 @@ def test_an_answered_task_no_longer_counts_as_waiting(visit: Visit, other: Other
     page = visit.go()
     expect(inbox_link(page)).to_have_text(f"Inbox{waiting_before + 1} waiting")
     inbox_link(page).click()
-    card = page.get_by_role("article", name=f"Task {task['id']}")
-    expect(card.get_by_role("row", name='text "mine"')).to_be_visible()
-    card.get_by_role("button", name="Approve").click()
-    expect(card.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
-    expect(card.get_by_role("status")).to_be_focused()
+    entry = page.get_by_role("article", name=f"Task {task['id']}")
+    expect(entry.get_by_role("row", name='text "mine"')).to_be_visible()
+    entry.get_by_role("button", name="Approve").click()
+    expect(entry.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
+    expect(entry.get_by_role("status")).to_be_focused()
     expect(inbox_link(page)).to_have_text(f"Inbox{waiting_before} waiting")
     assert count_waiting(other) == waiting_before
 
@@ -423,12 +423,12 @@ def test_an_answered_task_no_longer_counts_as_waiting(visit: Visit, other: Other
 def test_the_inbox_shows_that_another_client_has_answered(visit: Visit, other: OtherClient) -> None:
     task = other.send({"data": {"n": 1}}, "ask.first")
     page = visit.go("inbox")
-    card = page.get_by_role("article", name=f"Task {task['id']}")
-    expect(card).to_be_visible()
+    entry = page.get_by_role("article", name=f"Task {task['id']}")
+    expect(entry).to_be_visible()
     other.send({"text": "no"}, taskId=task["id"])
-    card.get_by_role("button", name="Approve").click()
-    expect(card).to_contain_text("Task state: rejected")
-    expect(card).to_contain_text("Your answer came too late")
+    entry.get_by_role("button", name="Approve").click()
+    expect(entry).to_contain_text("Task state: rejected")
+    expect(entry).to_contain_text("Your answer came too late")
 
 
 def test_views_of_an_idle_agent_are_not_blank_and_show_no_error(

@@ -1,4 +1,4 @@
-"""Views made from the agent's own routes: figures, traces, webhooks; and agents without them."""
+"""Views of figures, traces and webhooks, made from the routes under /apcore, and without them."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def figure(page: Page, name: str) -> Locator:
 
 
 def fulfill_route(page: Page, path: str, document: Json, status: int = 200) -> None:
-    """Answer a page's requests to one of the agent's own routes with *document*."""
+    """Answer a page's requests to a route under /apcore with *document*."""
 
     def fulfill(route: Route) -> None:
         # in ASCII, since a lone surrogate can't be encoded
@@ -63,7 +63,7 @@ def fulfill_route(page: Page, path: str, document: Json, status: int = 200) -> N
     page.route(re.compile(rf"/apcore/{path}(\?|$)"), fulfill)
 
 
-def test_the_figures_of_this_moment_are_shown(visit: Visit) -> None:
+def test_now_shows_the_figures_of_this_moment_and_of_the_last_hour(visit: Visit) -> None:
     page = visit.go()
     view_link(page, "Now").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Now")
@@ -90,7 +90,7 @@ def test_figures_are_updated(visit: Visit) -> None:
 
 
 def replica(number: int, **members: Any) -> Json:
-    """Return a replica as the agent shows it."""
+    """Return a replica as the route `now` lists it."""
     return {
         "id": f"host-{number}-4711-abcdef",
         "host": f"host-{number}",
@@ -130,7 +130,7 @@ def test_replicas_and_the_tasks_that_they_run_are_shown(open_visit: OpenVisit) -
         assert visit.accessibility_violations() == []
 
 
-def test_one_process_shows_itself_and_no_column_of_replicas(visit: Visit) -> None:
+def test_a_single_replica_is_listed_but_tasks_have_no_replica_column(visit: Visit) -> None:
     page = visit.go("now")
     rows = page.get_by_role("row").filter(has=page.get_by_role("cell"))
     expect(rows).to_have_count(1)
@@ -189,7 +189,7 @@ def span(at: float, **members: Any) -> Json:
     } | members
 
 
-def test_the_trace_of_a_task_is_a_table_along_an_axis_of_time(visit: Visit) -> None:
+def test_the_trace_of_a_task_lists_spans_in_the_order_of_their_start(visit: Visit) -> None:
     with closing(OtherClient(visit.agent)) as other:
         task = other.send({"data": {"n": 1}}, "mirror")
     page = visit.page
@@ -209,7 +209,7 @@ def test_the_trace_of_a_task_is_a_table_along_an_axis_of_time(visit: Visit) -> N
     assert visit.accessibility_violations() == []
 
 
-def test_an_agent_without_traces_is_asked_once(visit: Visit) -> None:
+def test_a_missing_trace_is_requested_only_once(visit: Visit) -> None:
     with closing(OtherClient(visit.agent)) as other:
         task = other.send({"data": {"n": 1}}, "ask")
     page = visit.page
@@ -236,7 +236,7 @@ WEBHOOK: Json = {
 }
 
 
-def test_webhooks_are_tested_and_delivered_again(visit: Visit) -> None:
+def test_a_webhook_is_tested_and_its_notifications_are_redelivered(visit: Visit) -> None:
     page = visit.page
     fulfill_route(page, "webhooks", {"webhooks": [WEBHOOK]})
     path = "tasks/task%201/webhooks/config%2F1"
@@ -269,23 +269,23 @@ def test_views_without_a_route_are_hidden(open_visit: OpenVisit) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_figures_are_for_operators_alone(open_visit: OpenVisit) -> None:
+def test_only_operators_get_a_link_to_the_figures(open_visit: OpenVisit) -> None:
     keys = APIKeyAuthenticator(
         {"a key of ada": Identity("ada"), "a key of grace": Identity("grace", roles=("operator",))}
     )
     options: dict[str, Any] = {"auth": keys, "operators": "operator", "explorer": True}
     with running(registry_of({"mirror": ActionModule(echo)}), **options) as url:
-        for key, count, user in [("ada", 0, "ada"), ("grace", 1, "grace · operator")]:
+        for name, count, user in [("ada", 0, "ada"), ("grace", 1, "grace · operator")]:
             page = open_visit(url).go()
             page.get_by_role("button", name="Sign in").click()
-            page.get_by_label("API key").fill(f"a key of {key}")
+            page.get_by_label("API key").fill(f"a key of {name}")
             page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
             expect(page.get_by_role("banner").get_by_text(user, exact=True)).to_be_visible()
             expect(view_link(page, "Now")).to_have_count(count)
 
 
 def hostile_answers(text: str) -> dict[str, Json]:
-    """Return an answer for each route, with *text* everywhere."""
+    """Return the JSON of each route, with *text* everywhere, by a regex for its path."""
     attempt = {"at": text, "status": text, "seconds": text, "result": text, "reason": text}
     webhook = {**WEBHOOK, "taskId": text, "id": text, "url": text, "state": text, "reason": text}
     span = {"id": text, "name": text, "kind": text, "startedAt": "2026-01-01T00:00:00Z"}

@@ -1,4 +1,4 @@
-"""Results for people: texts, tables, pictures and sounds in objects; other values as trees."""
+"""How results are shown: texts, tables, pictures and sounds; other values as trees."""
 
 import json
 import re
@@ -68,10 +68,10 @@ def agent(scripted: ScriptedModule) -> Iterator[str]:
         yield url
 
 
-def result_of(visit: Visit, skill: str, output: dict[str, Any]) -> Locator:
-    """Run a skill that returns its input; return the artifact on the page."""
+def result_of(visit: Visit, skill: str, data: dict[str, Any]) -> Locator:
+    """Run a skill that returns its input, *data*; return the artifact on the page."""
     page = visit.go(f"skills/{skill}")
-    page.get_by_role("textbox", name="JSON", exact=True).fill(json.dumps(output))
+    page.get_by_role("textbox", name="JSON", exact=True).fill(json.dumps(data))
     press_run(page, "wait")
     return page.get_by_role("region", name="Artifact result")
 
@@ -112,7 +112,7 @@ def test_a_markdown_member_can_be_read_as_plain_text(visit: Visit) -> None:
     expect(report.get_by_role("heading", name="Sales")).to_have_count(0)
 
 
-def test_a_result_without_a_schema_is_shown_by_its_values(visit: Visit) -> None:
+def test_a_result_without_a_schema_is_shown_by_the_types_of_its_values(visit: Visit) -> None:
     artifact = result_of(visit, "mirror", RESULT)
     expect(artifact.get_by_role("term")).to_have_text(["total_cents", "scan", "note"])
     expect(member(artifact, "lines").get_by_role("table")).to_be_visible()

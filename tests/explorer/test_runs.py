@@ -17,12 +17,12 @@ from .fake import FakeAgent, json_response, stream_of, task_of
 from .scripted import ScriptedModule
 
 OpenVisit = Callable[..., Visit]
-TRACES: list[str] = []
-"""The ids of the traces of the calls of `broken`."""
+TRACE_IDS: list[str] = []
+"""Trace ids of the calls of `broken`, in order."""
 
 
 async def break_down(inputs: Inputs, context: "Context[Any]") -> Inputs:
-    TRACES.append(context.trace_id)
+    TRACE_IDS.append(context.trace_id)
     raise RuntimeError("hunter2")
 
 
@@ -69,7 +69,7 @@ def run_with(page: Page, data: Any, state: str = "completed") -> None:
 
 
 def runs(page: Page) -> Locator:
-    """Return the rows of the history."""
+    """Return the listed earlier runs."""
     return page.get_by_role("region", name="Earlier runs").get_by_role("listitem")
 
 
@@ -193,16 +193,16 @@ def test_a_failure_shows_its_code_and_the_ids_to_look_it_up_by(
     facts = result(page).get_by_role("definition")
     expect(facts.nth(0)).to_have_text("-32603 ModuleExecuteError")
     expect(facts.nth(1)).to_contain_text(str(task_id))
-    expect(facts.nth(2)).to_contain_text(TRACES[-1])
-    expect(result(page)).to_contain_text(f"Search it for trace_id={TRACES[-1]}")
+    expect(facts.nth(2)).to_contain_text(TRACE_IDS[-1])
+    expect(result(page)).to_contain_text(f"Search it for trace_id={TRACE_IDS[-1]}")
     result(page).get_by_role("button", name="Copy trace id").click()
     expect(facts.nth(2).get_by_role("status")).to_have_text("Copied")
-    assert page.evaluate("navigator.clipboard.readText()") == TRACES[-1]
-    calls = len(TRACES)
+    assert page.evaluate("navigator.clipboard.readText()") == TRACE_IDS[-1]
+    calls = len(TRACE_IDS)
     result(page).get_by_role("button", name="Run again").click()
     expect(runs(page)).to_have_count(2)
     expect_state(page, "failed")
-    assert len(TRACES) == calls + 1
+    assert len(TRACE_IDS) == calls + 1
 
 
 def test_a_failed_task_is_run_again_from_its_own_page(visit: Visit) -> None:
@@ -210,12 +210,12 @@ def test_a_failed_task_is_run_again_from_its_own_page(visit: Visit) -> None:
     run_with(page, {"n": 7}, "failed")
     result(page).get_by_role("link", name="Task").click()
     expect(page.get_by_role("heading", name="History")).to_be_visible()
-    calls = len(TRACES)
+    calls = len(TRACE_IDS)
     result(page).get_by_role("button", name="Run again").click()
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     expect_state(page, "failed")
     expect(runs(page).first).to_contain_text('{"n":7}')
-    assert len(TRACES) == calls + 1
+    assert len(TRACE_IDS) == calls + 1
 
 
 def test_a_task_that_the_agent_has_lost_is_no_longer_shown_as_working(

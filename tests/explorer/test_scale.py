@@ -24,11 +24,11 @@ OpenVisit = Callable[..., Visit]
 TASKS = 2_000
 SKILLS = 300
 SENDERS = 8
-"""Messages that are sent at a time."""
+"""Clients that send messages at the same time."""
 PAGE_SIZE = 100
 """Tasks that the page loads at once."""
 MAX_ELEMENTS_OF_SKILLS = 9_000
-"""Elements of a page that shows every skill."""
+"""Maximum number of elements of a page that shows every skill."""
 
 
 def send_many(url: str, count: int) -> None:
@@ -81,7 +81,7 @@ def large_tasks(agent: str) -> dict[str, str]:
 
 
 def record_frames(page: Page) -> None:
-    """Record the longest wait for a frame from now on."""
+    """Measure the layout of a full list; record the longest time between frames from now on."""
     page.evaluate(f"window.layoutTime = ({LAY_OUT_ALL})()")
     page.evaluate(RECORD_FRAMES)
 

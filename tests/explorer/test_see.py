@@ -238,7 +238,9 @@ def test_an_unreachable_agent_is_reported_and_can_be_tried_again(visit: Visit) -
         (200, "[]", r"The Agent Card is not a JSON object\. .+"),
     ],
 )
-def test_an_invalid_card_is_reported(visit: Visit, status: int, body: str, message: str) -> None:
+def test_a_missing_or_invalid_card_is_reported(
+    visit: Visit, status: int, body: str, message: str
+) -> None:
     def answer(route: Route) -> None:
         route.fulfill(status=status, body=body)
 

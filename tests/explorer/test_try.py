@@ -14,7 +14,7 @@ from . import forms
 from .browsing import Visit, press_run
 from .posted_requests import PostedRequests
 
-LARGE = 2**53 + 1
+BEYOND_DOUBLES = 2**53 + 1
 STARTED = re.compile("^(submitted|working)$")
 CTRL_ENTER = "Control+Enter"
 
@@ -50,13 +50,13 @@ class SkillView:
     def press(self, button: str) -> None:
         self.area.get_by_role("button", name=button, exact=True).click()
 
-    def run(self, mode: str = "wait") -> None:
+    def press_run(self, mode: str = "wait") -> None:
         """Choose how to run, and press *Run*."""
         press_run(self.page, mode)
 
     def send(self, mode: str = "wait", state: str | re.Pattern[str] = "completed") -> None:
         """Run the skill, and wait for a state."""
-        self.run(mode)
+        self.press_run(mode)
         self.expect_state(state)
 
     def expect_state(self, state: str | re.Pattern[str]) -> None:
@@ -106,7 +106,7 @@ def test_fields_keep_their_order_with_required_ones_marked_and_defaults_named(vi
     speed = view.field("Speed", "combobox")
     expect(speed.locator("option:checked")).to_have_text("fast unless given")
     view.expect_json({})
-    view.run()
+    view.press_run()
     expect(error_at(view.field("Code"))).to_have_text("This is required.")
     expect(error_at(view.field("Count"))).to_have_text("This is required.")
     expect(view.field("Code")).to_be_focused()
@@ -132,7 +132,7 @@ def test_invalid_values_are_reported_at_their_fields_and_not_sent(visit: Visit) 
         view.json.fill('{"code": "ABC", "count": 3}')
         field = view.field(label, role)
         field.fill(value)
-        view.run("stream")
+        view.press_run("stream")
         expect(error_at(field)).to_have_text(message)
         expect(view.area.get_by_role("alert")).to_contain_text(
             "Not sent. The input does not match the skill's schema"
@@ -146,18 +146,16 @@ def test_invalid_values_are_reported_at_their_fields_and_not_sent(visit: Visit) 
 def test_an_unknown_member_is_reported(visit: Visit) -> None:
     view = SkillView(visit, "form.kinds")
     view.json.fill('{"code": "ABC", "count": 3, "bogus": 1}')
-    view.run()
+    view.press_run()
     alert = view.area.get_by_role("alert")
     expect(alert).to_contain_text("bogus This property is not in the skill's schema.")
     assert view.posted.message_params() == []
 
 
-def test_invalid_values_can_be_sent_anyway_with_the_chosen_method(
-    visit: Visit,
-) -> None:
+def test_invalid_values_can_be_sent_anyway_in_the_chosen_mode(visit: Visit) -> None:
     view = SkillView(visit, "form.kinds")
     view.json.fill('{"code": "abc", "count": 12}')
-    view.run("later")
+    view.press_run("later")
     view.press("Send anyway")
     view.expect_state("request failed")
     (params,) = view.posted.message_params()
@@ -206,7 +204,7 @@ def test_errors_in_nested_objects_are_reported_at_their_fields(visit: Visit) -> 
     view.press("Two teas")
     view.group("Lines").get_by_role("button", name="Add").click()
     view.group("Notes").get_by_role("button", name="Add").click()
-    view.run()
+    view.press_run()
     expect(error_at(view.group("Lines").get_by_label("Sku").last)).to_have_text("This is required.")
     expect(error_at(view.group("Notes").get_by_role("textbox"))).to_have_text(
         "This must not be empty."
@@ -216,7 +214,6 @@ def test_errors_in_nested_objects_are_reported_at_their_fields(visit: Visit) -> 
 
 
 def test_recursive_references_expand_as_they_are_filled_in(visit: Visit) -> None:
-    """Our own agent inlines references that are not recursive; others may not."""
     defs = forms.Node.model_json_schema()["$defs"]
     schema = {**forms.schema(tree={"$ref": "#/$defs/Node"}), "$defs": defs}
     replace_schema(visit.page, "form.tree", schema)
@@ -230,7 +227,7 @@ def test_recursive_references_expand_as_they_are_filled_in(visit: Visit) -> None
     view.expect_json({"tree": {"label": "root", "children": [{"label": "leaf"}]}})
 
 
-def test_two_references_to_one_model_are_labelled_by_their_names(visit: Visit) -> None:
+def test_members_that_share_a_definition_are_labelled_by_their_own_names(visit: Visit) -> None:
     definition = {"type": "object", "title": "Place", "properties": {"city": {"type": "string"}}}
     members: Any = {name: {"$ref": "#/$defs/Place"} for name in ("from", "to")}
     replace_schema(
@@ -245,7 +242,10 @@ def test_two_references_to_one_model_are_labelled_by_their_names(visit: Visit) -
 
 
 def replace_schema(page: Page, skill: str, schema: Any) -> None:
-    """Replace the schema of a skill on the agent's card."""
+    """Replace the schema of a skill on the card.
+
+    The server inlines the references of schemas that are not recursive; other agents may not.
+    """
 
     def answer(route: Route) -> None:
         card = route.fetch().json()
@@ -276,7 +276,7 @@ def test_one_of_several_types_is_chosen(visit: Visit) -> None:
     view.field("Payment", "combobox").select_option("In cash")
     view.field("Size", "combobox").select_option("A number")
     view.field("A number").fill("42")
-    view.run()
+    view.press_run()
     expect(error_at(view.field("Cash"))).to_have_text("This is required.")
     view.field("Cash").fill("5")
     view.expect_json({"payment": {"cash": 5}, "size": 42})
@@ -307,7 +307,7 @@ def test_invalid_json_is_reported_and_no_typed_text_is_lost(visit: Visit) -> Non
         view.json.fill(source)
         expect(view.json).to_have_attribute("aria-invalid", "true")
         expect(view.json).to_have_accessible_description(re.compile("JSON|The input must be"))
-        view.run()
+        view.press_run()
         expect(view.json).to_be_focused()
         expect(view.page.get_by_text("Fix the JSON to copy the request.")).to_be_visible()
     view.page.get_by_role("link", name="Tasks").click()
@@ -343,7 +343,7 @@ def test_text_is_sent_unchanged(visit: Visit) -> None:
 def test_a_file_is_sent_with_its_name_and_type(visit: Visit) -> None:
     view = SkillView(visit, "csv.summary")
     view.press("Files")
-    view.run()
+    view.press_run()
     expect(view.area.get_by_text("Choose a file first.")).to_be_visible()
     ages: FilePayload = {
         "name": "ages.csv",
@@ -419,7 +419,7 @@ def test_an_optional_object_is_added_and_removed(visit: Visit) -> None:
     required = {"anything": 1, "size": [1, "a"], "pet": {"kind": "cat"}}
     view.json.fill(json.dumps(required))
     view.press("Add Address (home)")
-    view.run()
+    view.press_run()
     city = view.group("Address (home)").get_by_label("City")
     expect(error_at(city)).to_have_text("This is required.")
     expect(view.area.locator("[aria-invalid=true]")).to_have_count(1)
@@ -454,7 +454,7 @@ def test_errors_from_the_agents_validation_are_shown_at_their_fields(
     view.page.get_by_label("Protocol version").select_option(f"A2A {version}")
     view.press("Two teas")
     view.group("Lines").get_by_label("Quantity").fill("0")
-    view.run()
+    view.press_run()
     view.press("Send anyway")
     view.expect_state("request failed")
     expect(view.result.get_by_role("alert")).to_contain_text("The agent rejected the input.")
@@ -462,7 +462,7 @@ def test_errors_from_the_agents_validation_are_shown_at_their_fields(
     expect(view.area.get_by_text("Not sent.")).to_have_count(0)
 
 
-def test_a_refusal_without_fields_shows_its_reason(visit: Visit) -> None:
+def test_an_error_that_names_no_field_shows_its_reason(visit: Visit) -> None:
     view = SkillView(visit, "form.picky")
     view.json.fill('{"who": {"name": "Mallory"}}')
     view.send("wait", "failed")
@@ -518,7 +518,7 @@ def test_a_failed_module_is_reported_without_its_details(visit: Visit, mode: str
     expect(view.page.get_by_text("hunter2")).to_have_count(0)
 
 
-@pytest.mark.parametrize("number", [LARGE, -LARGE, 10**400 + 1])
+@pytest.mark.parametrize("number", [BEYOND_DOUBLES, -BEYOND_DOUBLES, 10**400 + 1])
 def test_integers_beyond_double_precision_are_sent_and_shown_exactly(
     visit: Visit, number: int
 ) -> None:
@@ -540,6 +540,6 @@ def test_a_float_beyond_the_range_of_doubles_is_refused(visit: Visit) -> None:
     view = SkillView(visit, "form.digits")
     view.json.fill('{"number": 1e400}')
     expect(view.json).to_have_accessible_description("1e400 is too large for a number")
-    view.run()
+    view.press_run()
     expect(view.json).to_be_focused()
     assert view.posted.message_params() == []

@@ -6,7 +6,7 @@ from tools.wire_types import FILE, wire_types
 
 
 def test_the_bundled_types_are_those_of_the_protocols_definitions() -> None:
-    """`python tools/wire_types.py` writes them again."""
+    """If the definitions change, run `python tools/wire_types.py`."""
     assert json.loads(FILE.read_text()) == wire_types()
 
 

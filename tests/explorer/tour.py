@@ -72,7 +72,7 @@ def tour(visit: Visit) -> Iterator[str]:
 
 
 def task_views(visit: Visit) -> Iterator[str]:
-    """Open the views of tasks, one of which is paused."""
+    """Open each view of tasks, at least one of which is paused; yield the names of the views."""
     page = visit.go("inbox")
     expect(page.get_by_role("button", name="Approve").first).to_be_visible()
     yield "inbox"
