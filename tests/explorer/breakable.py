@@ -1,4 +1,4 @@
-"""A TCP proxy between a page and its agent whose connections a test can break."""
+"""A TCP proxy between a page and its agent; a test can break its connections."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from tests.serving import PATIENCE, listener
 
 
 class BreakableProxy:
-    """A TCP proxy to an agent, which a test can cut and restore.
+    """A TCP proxy to an agent.
 
     Attributes:
         url: Its own address.
@@ -22,7 +22,7 @@ class BreakableProxy:
         self._port = urlsplit(agent).port
         self._open = True
         self._writers: set[StreamWriter] = set()
-        self._connections: set[asyncio.Task[None] | None] = set()
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self._loop = asyncio.new_event_loop()
 
     def cut(self) -> None:
@@ -49,7 +49,7 @@ class BreakableProxy:
         if not self._open:
             writer.transport.abort()
             return
-        self._connections.add(asyncio.current_task())
+        self._tasks.add(asyncio.current_task())
         agent_reader, agent_writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers |= {writer, agent_writer}
         await asyncio.gather(_pump(reader, agent_writer), _pump(agent_reader, writer))
@@ -63,7 +63,7 @@ class BreakableProxy:
                 await stop.wait()
                 for writer in self._writers:
                     writer.transport.abort()
-                await asyncio.gather(*filter(None, self._connections), return_exceptions=True)
+                await asyncio.gather(*filter(None, self._tasks), return_exceptions=True)
 
     @contextmanager
     def running(self) -> Iterator["BreakableProxy"]:

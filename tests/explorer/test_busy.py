@@ -34,7 +34,7 @@ def key_of(name: str) -> str:
 
 
 def keys(**roles: str) -> APIKeyAuthenticator:
-    """Return an authenticator with a key for each name; each has one role."""
+    """Return an authenticator with a key for each named caller, who has the role given."""
     identities = {key_of(name): Identity(name, roles=(role,)) for name, role in roles.items()}
     return APIKeyAuthenticator(identities)
 

@@ -92,8 +92,8 @@ def test_tasks_are_listed_page_by_page(visit: Visit, other: OtherClient) -> None
         older.click()
     expect(task_rows(page)).to_have_count(total)
     expect(older).to_have_count(0)
-    ids = [link.get_attribute("href") for link in task_rows(page).locator("a[href*=tasks]").all()]
-    assert len(set(ids)) == total
+    hrefs = [link.get_attribute("href") for link in task_rows(page).locator("a[href*=tasks]").all()]
+    assert len(set(hrefs)) == total
 
 
 def test_tasks_are_filtered_by_their_state(visit: Visit, other: OtherClient) -> None:

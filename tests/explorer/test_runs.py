@@ -162,7 +162,7 @@ def test_the_run_button_is_disabled_until_the_run_has_ended(
     json_editor(page).press("Control+Enter")
     stream.end()
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
-    assert runs(page).count() == 0
+    assert runs(page).count() == 0  # the list appears with the second run
 
 
 def test_the_choice_of_how_to_run_is_remembered(visit: Visit) -> None:
