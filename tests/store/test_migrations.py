@@ -104,9 +104,7 @@ async def connection(server: Database) -> AsyncIterator[Any]:
     await opened.close()
 
 
-async def test_protobuf_bodies_in_a_database_become_json(
-    server: Database, connection: Any
-) -> None:
+async def test_protobuf_bodies_in_a_database_become_json(server: Database, connection: Any) -> None:
     record = await fill(server.url)
     for table in TABLES:
         for row in await connection.fetch(f"SELECT ctid::text, body FROM apcore_a2a.{table}"):

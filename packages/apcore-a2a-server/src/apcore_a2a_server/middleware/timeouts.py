@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from apcore_a2a_server.fields import OptionError
 
+from .joined_writes import JoinedWrites
+
 MAX_HEAD = 64 * 1024
 """Maximum size of a request's first line and headers, or of trailers, in bytes."""
 MAX_FRAMING_PER_BYTE = 8
@@ -105,7 +107,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Start the timeout of the first request."""
-        super().connection_made(transport)
+        joined_writes: Any = JoinedWrites(transport, self.loop)
+        super().connection_made(joined_writes)
         self._began_at = self._clock.time()
         self._check_after(self.seconds)
 
