@@ -28,7 +28,7 @@ def every_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]
 
 @contextmanager
 def using_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """Let the agents of a test use the store that its parameter names."""
+    """Let the agents of a test use the store that the fixture's parameter names."""
     kind: str = request.param
     address = {"memory": "memory", "file": f"sqlite:///{folder / 'agent.db'}"}.get(kind)
     if address is None:

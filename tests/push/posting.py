@@ -40,7 +40,7 @@ class FakeResolver:
 
 
 def trusting(ca: trustme.CA) -> ssl.SSLContext:
-    """Return a client's TLS context that trusts only *ca*; the system's authorities load slowly."""
+    """Return a TLS context that trusts only *ca*; loading the system's authorities is slow."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca.configure_trust(context)
     return context

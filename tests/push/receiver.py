@@ -44,7 +44,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer of the receiver: a status, a broken connection, or silence."""
+    """Reply of the receiver: a status, a broken connection, or silence."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -54,17 +54,17 @@ class Reply:
 
 
 OK = Reply()
-Answer = Callable[[Delivery], Reply]
+ReplyFunction = Callable[[Delivery], Reply]
 
 
 class Receiver:
-    """Recorder of deliveries, which it also answers.
+    """Receiver that records and answers deliveries.
 
     Args:
         answer: Returns the reply to a delivery.
     """
 
-    def __init__(self, answer: Answer = lambda delivery: OK) -> None:
+    def __init__(self, answer: ReplyFunction = lambda delivery: OK) -> None:
         self.answer = answer
         self.deliveries: list[Delivery] = []
         self.url = ""
@@ -100,8 +100,8 @@ class Receiver:
         return self.deliveries
 
 
-def script(*replies: Reply) -> Answer:
-    """Return an answer function with these replies in turn, and 200 afterwards."""
+def script(*replies: Reply) -> ReplyFunction:
+    """Return a function that replies with these in turn, and with 200 afterwards."""
     remaining = iter(replies)
     return lambda delivery: next(remaining, OK)
 
@@ -141,12 +141,12 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # the client has disconnected
+        pass  # usually the client has disconnected
 
 
 @contextmanager
 def receiving(
-    answer: Answer = lambda delivery: OK, *, port: int = 0, tls: ssl.SSLContext | None = None
+    answer: ReplyFunction = lambda delivery: OK, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> Iterator[Receiver]:
     """Run a receiver on a port of loopback."""
     receiver = Receiver(answer)

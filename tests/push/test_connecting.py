@@ -1,4 +1,4 @@
-"""Connections of webhooks: only to addresses that were checked."""
+"""Connections to webhooks: only to addresses that were checked."""
 
 import socket
 import ssl
@@ -34,7 +34,7 @@ THERE = "127.0.0.2"
 
 
 class Canary(TcpServer):
-    """Server that must not be connected to; records connections and the bytes received."""
+    """Server that never answers; counts its connections and records the received bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Canary(TcpServer):
 
 @contextmanager
 def canary(host: str = HERE, port: int = 0) -> Iterator[Canary]:
-    """Run a canary, whose count of connections is complete when it has ended."""
+    """Run a canary; its count of connections is complete after the block."""
     server = Canary()
     with socket.create_server((host, port)) as sock, server.running(sock):
         yield server
@@ -239,7 +239,7 @@ async def test_a_configured_proxy_resolves_names_itself() -> None:
 # TLS
 
 
-class Secure(RawServer):
+class TlsServer(RawServer):
     """Server with a certificate; records the server names that clients request."""
 
     def __init__(self, script: Script, certificate: trustme.LeafCert) -> None:
@@ -258,9 +258,11 @@ class Secure(RawServer):
 
 
 @contextmanager
-def secure_server(*names: str, ca: trustme.CA = CA, script: Script = answer_ok) -> Iterator[Secure]:
-    """Run a server at 127.0.0.1 with a certificate for these names, and a URL with NAME."""
-    server = Secure(script, ca.issue_cert(*names))
+def secure_server(
+    *names: str, ca: trustme.CA = CA, script: Script = answer_ok
+) -> Iterator[TlsServer]:
+    """Run a server at 127.0.0.1 with a certificate for *names*; its URL has the host `NAME`."""
+    server = TlsServer(script, ca.issue_cert(*names))
     with listener() as sock, server.running(sock):
         server.url = f"https://{NAME}:{port_of(server)}/hook"
         yield server
@@ -283,8 +285,8 @@ async def test_tls_and_the_host_header_use_the_name_and_not_the_address(
 
 UNTRUSTED: dict[str, Iterable[Any]] = {
     "another name": (CA, "other.example.com"),
-    "the name of the parent": (CA, "example.com"),
-    "a name below": (CA, f"a.{NAME}"),
+    "the parent domain": (CA, "example.com"),
+    "a subdomain": (CA, f"a.{NAME}"),
     "the address": (CA, HERE),
     "another authority": (trustme.CA(), NAME),
 }

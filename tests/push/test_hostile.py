@@ -1,4 +1,4 @@
-"""Malicious receivers, stores and URLs: they affect no other principals, tasks or hosts."""
+"""Malicious receivers, stores and URLs must not affect other principals, tasks or hosts."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from apcore_a2a_server.push.queue import PER_HOST, PER_OWNER
 from apcore_a2a_server.push.signing import notification_body, notification_id
 from apcore_a2a_server.push.transport import WebhookResponse
 from apcore_a2a_server.store import Notification
-from apcore_a2a_server.store import outbox as module
+from apcore_a2a_server.store import outbox as outbox_module
 
 from tests.client.raw import flood, head, raw, reply
 from tests.server.conftest import eventually
@@ -70,7 +70,7 @@ def leftovers_in(push: Push) -> list[Any]:
     ]
 
 
-def outbox_of(push: Push) -> module.Outbox:
+def outbox_of(push: Push) -> outbox_module.Outbox:
     """Return the outbox of an agent with tasks in memory."""
     store = push.queue._store
     assert isinstance(store, InMemoryTaskStore)
@@ -78,7 +78,7 @@ def outbox_of(push: Push) -> module.Outbox:
 
 
 def caller_named(url: str, name: str) -> "closing[Caller]":
-    """Return a client with this principal."""
+    """Return a client that calls as the principal *name*."""
     caller = Caller(url, HeldModule())
     caller._http.headers.update({**ADA, "x-name": name})
     return closing(caller)
@@ -89,7 +89,7 @@ def caller_named(url: str, name: str) -> "closing[Caller]":
 MAX_SLOWDOWN = 100
 """Maximum factor by which a flood may slow down the median answer."""
 FLOODS: dict[str, tuple[bytes, bytes]] = {
-    "hints": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 8000),
+    "interim responses": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 8000),
     "chunks": (head(transfer_encoding="chunked"), b"1\r\nx\r\n" * 20000),
 }
 
@@ -98,7 +98,7 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {
 # the receivers are threads of the agent's process, and their Python code is slow under coverage
 @pytest.mark.usefixtures("short_turns", "without_coverage")
 @pytest.mark.parametrize("name", FLOODS)
-def test_endless_answers_end_and_do_not_slow_down_the_agent(name: str) -> None:
+def test_attempts_with_endless_answers_end_and_do_not_block_the_agent(name: str) -> None:
     times: list[float] = []
 
     def measure_health() -> float:
@@ -151,7 +151,7 @@ def test_a_long_retry_after_does_not_delay_shutdown(
         with agent({"shutdown_timeout": 2 * PATIENCE}, retries=[600, 600]) as caller:
             task = caller.send(id="c", url=receiver.url)
             eventually(lambda: caller.metrics()["webhooks_retried"] == 1)
-        assert len(receiver) == 2
+        assert len(receiver) == 2  # at shutdown the retry is due at once
     name = f"webhook c of task {task['id']} at 127.0.0.1"
     assert f"3 notifications for {name} are lost: the server is shutting down" in caplog.messages
 
@@ -159,7 +159,7 @@ def test_a_long_retry_after_does_not_delay_shutdown(
 def test_the_pending_notifications_of_a_principal_are_limited_in_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES_PER_OWNER", 10_000)
+    monkeypatch.setattr(outbox_module, "MAX_BYTES_PER_OWNER", 10_000)
     with ExitStack() as stack:
         dead = stack.enter_context(receiving(lambda delivery: SILENT))
         good = stack.enter_context(receiving())
@@ -167,8 +167,8 @@ def test_the_pending_notifications_of_a_principal_are_limited_in_bytes(
         eve, ada = (stack.enter_context(caller_named(url, name)) for name in ("eve", "ada"))
         tasks = [eve.send("work", url=dead.url)]
         store = push.queue._store
-        while store.backlog.pending == 3 * len(tasks):  # no other limit is near
-            assert len(tasks) < 50
+        while store.backlog.pending == 3 * len(tasks):  # no notification was given up
+            assert len(tasks) < 50  # far fewer than `max_pending` allows
             tasks.append(eve.send("work", url=dead.url))
         eventually(lambda: eve.config(tasks[-1])["status"] == "failed")
         assert eve.config(tasks[-1])["reason"] == TOO_MANY
@@ -181,7 +181,7 @@ def test_the_pending_notifications_of_a_principal_are_limited_in_bytes(
 # Stores
 
 
-async def test_a_store_that_hangs_for_one_task_does_not_delay_others() -> None:
+async def test_a_store_that_hangs_for_one_task_does_not_delay_other_tasks() -> None:
     class Hanging(DictStore):
         def __init__(self) -> None:
             super().__init__()
@@ -224,6 +224,7 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         assert (await approve(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
         assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
+        # a custom store keeps the failure in the config's `tenant`
         await wait_until(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
     async with posting(dev=True) as post:
         refused = await post(broken.config.url)
@@ -284,13 +285,13 @@ async def test_an_address_that_does_not_accept_connections_leaves_time_for_the_n
         hole = stack.enter_context(closing(socket.socket()))
         hole.bind(("127.0.0.2", port_of(server)))
         hole.listen(0)
-        for _ in range(4):  # until its backlog is full
+        for _ in range(4):  # until the backlog of `hole` is full
             caller = stack.enter_context(closing(socket.socket()))
             caller.setblocking(False)
             with suppress(BlockingIOError):
                 caller.connect(hole.getsockname())
-        names = FakeResolver(["127.0.0.2", HERE])
-        async with posting(names, dev=True, timeout=2) as post:
+        resolver = FakeResolver(["127.0.0.2", HERE])
+        async with posting(resolver, dev=True, timeout=2) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
     assert len(server.requests) == 1
 
@@ -421,8 +422,8 @@ def test_random_operations_keep_all_notifications_in_order(
 
     receiver = RandomReceiver(seed)
     with ExitStack() as stack:
-        ports = [stack.enter_context(receiving(receiver)).url for _ in range(2)]
-        urls = [port.replace("127.0.0.1", host) for port in ports for host in (HERE, "localhost")]
+        receiver_urls = [stack.enter_context(receiving(receiver)).url for _ in range(2)]
+        urls = [url.replace(HERE, host) for url in receiver_urls for host in (HERE, "localhost")]
         url, push = stack.enter_context(
             serving_principals(random_sleep, retries=[0.02, 0.05, 0.1, 0.2])
         )

@@ -62,7 +62,7 @@ CHANGES = {
 async def test_changes_at_the_end_of_an_attempt_are_applied(
     name: str, status: int, steps: int
 ) -> None:
-    """With one step, the attempt is done but its callback was not called yet."""
+    """After one step of the event loop, the attempt is done but its callback was not called yet."""
     async with bench(hook()) as queue_bench:
         first = await queue_bench.transport.next()
         (delivery_task,) = queue_bench.deliveries
@@ -102,7 +102,7 @@ async def test_a_transition_at_the_end_of_an_attempt_is_delivered_in_order(
     assert numbers == {200: [0, 1], 410: [0], 500: [0, 0, 1]}[status]
 
 
-async def test_a_retry_due_before_the_last_attempt_has_ended_is_made_once() -> None:
+async def test_a_retry_due_before_the_previous_attempt_has_ended_is_made_once() -> None:
     async with bench(hook(), retries=(0, 0)) as queue_bench:
         for count in (1, 2, 3):
             await queue_bench.transport.answer(500 if count < 3 else 200)
@@ -158,9 +158,8 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
         first_attempt, saves = await queue_bench.transport.next(), []
         store.gate.clear()
         store.reached.clear()
-        saves.append(
-            asyncio.create_task(queue_bench.set_webhooks(hook()))
-        )  # holds the lock that the others wait for
+        # the first save holds the lock that the later ones wait for
+        saves.append(asyncio.create_task(queue_bench.set_webhooks(hook())))
         await store.reached.wait()
         for name in order.split(", "):
             if name == "set":
@@ -178,7 +177,7 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
     assert not any(webhook.failure for webhook in await store.webhooks("t"))
 
 
-async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed() -> None:
+async def test_a_webhook_can_be_marked_as_failed_even_if_its_store_returns_it_changed() -> None:
     class ChangingStore(DictStore):
         async def get_push_config(self, task_id: str) -> Any:
             return replace(self.configs[task_id], token="")
@@ -195,7 +194,8 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
             params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
             release.set()
-            await wait_until(lambda: "status 500" in store.configs[task].tenant)  # holds failures
+            # a custom store keeps the failure in the config's `tenant`
+            await wait_until(lambda: "status 500" in store.configs[task].tenant)
             _, config = await ask(peer, "push get", task)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
     assert len(receiver) == 1
@@ -241,7 +241,7 @@ async def test_notifications_stop_after_a_failed_one_while_the_failure_is_being_
     assert len(queue_bench.transport.attempts) == 1
 
 
-# Rejected input
+# Messages with webhooks
 
 
 async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""Webhooks below /apcore/: their attempts, tests and redelivery, for owners and operators."""
+"""Routes for webhooks below /apcore/: attempts, test notifications and redelivery."""
 
 import logging
 from typing import Any
@@ -122,7 +122,7 @@ def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -
         assert (second.status_code, second.json()) == (202, {"requeued": 0})
 
 
-def test_a_redelivered_webhook_of_03_gets_the_task_in_each_state() -> None:
+def test_redelivery_to_a_webhook_of_03_sends_the_task_in_each_state() -> None:
     repaired: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:
@@ -200,6 +200,7 @@ def test_lists_are_filtered_and_bounded() -> None:
         assert tasks() == [failing_id, *reversed(active_ids)]
         assert tasks(state="failed") == [failing_id]
         assert tasks(state="active", limit=2) == [*reversed(active_ids)][:2]
+        # cut to nine digits, the last two limits would be 1
         limits: list[Any] = [0, 201, "x", "000000001999", f"000000001{'9' * 5000}"]
         invalid: list[Json] = [{"state": "lost"}, *({"limit": limit} for limit in limits)]
         for params in invalid:
