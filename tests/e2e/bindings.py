@@ -78,7 +78,7 @@ ROUTES = {
 
 
 def schema_of(name: str, *, closed: bool = True) -> Draft7Validator:
-    """Return the validator of a definition of 0.3; *closed* forbids members it does not name."""
+    """Return the validator of a definition of 0.3; *closed* forbids undefined members."""
     schema: Json = json.loads(SCHEMA.read_text(encoding="utf-8"))
     for definition in schema["definitions"].values() if closed else ():
         if "properties" in definition:

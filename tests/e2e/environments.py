@@ -20,7 +20,7 @@ INSTALL_TIMEOUT = 300
 def python_environment(name: str, *requirements: str, sources: Sequence[Path] = ()) -> Path:
     """Return the Python of an environment with *requirements* and the packages at *sources*.
 
-    Sources are installed as editable: only a change of their requirements needs a new environment.
+    Sources are editable installs: only a change of their pyproject.toml needs a new environment.
     """
     uv = tool("uv")
     projects = [Path(path, "pyproject.toml").read_text() for path in sources]
@@ -37,7 +37,7 @@ def python_environment(name: str, *requirements: str, sources: Sequence[Path] = 
 def node_modules(*requirements: str) -> Path:
     """Return a folder with the npm packages *requirements* installed."""
     npm = tool("npm")
-    tool("node")
+    tool("node")  # skips the test if Node is missing
 
     def install(folder: Path) -> None:
         options = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")

@@ -43,7 +43,7 @@ class Gates:
     """Named gates; each is shut until the skill `test.open` opens it."""
 
     def __init__(self) -> None:
-        self.gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
 
 class WaitModule(SchemalessModule):
@@ -53,10 +53,10 @@ class WaitModule(SchemalessModule):
     annotations = ModuleAnnotations(streaming=True)
 
     def __init__(self, gates: Gates) -> None:
-        self.gates = gates.gates
+        self.events = gates.events
 
     async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
-        await self.gates[inputs["gate"]].wait()
+        await self.events[inputs["gate"]].wait()
         return {"opened": inputs["gate"]}
 
     async def stream(self, inputs: dict[str, Any], context: "Context[Any]") -> Any:
@@ -68,10 +68,10 @@ class OpenModule(SchemalessModule):
     description = "Opens a gate"
 
     def __init__(self, gates: Gates) -> None:
-        self.gates = gates.gates
+        self.events = gates.events
 
     async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
-        self.gates[inputs["gate"]].set()
+        self.events[inputs["gate"]].set()
         return {}
 
 

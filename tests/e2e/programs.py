@@ -1,4 +1,4 @@
-"""Run programs that use an agent in other environments; check the results that they print."""
+"""Run client programs in other environments, and check the results that they print."""
 
 import json
 import subprocess

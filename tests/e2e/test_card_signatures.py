@@ -1,6 +1,7 @@
 """Signed Agent Cards (A2A 1.0 §8.4).
 
-Verifiers that follow the SDK or the specification accept ours, and we accept those of either.
+Verifiers of the SDK and of the specification accept the cards of our server. Our verifier accepts
+cards that were signed in either way.
 """
 
 import json
@@ -52,7 +53,7 @@ JKU = "https://agent.example.com/keys"
 
 
 class AnnotatedEcho(Echo):
-    """A module with default annotations, which have null and {} on the card."""
+    """A module with default annotations; on the card, some of them are null or {}."""
 
     annotations = ModuleAnnotations()
 
@@ -98,7 +99,7 @@ def specification_payload(card: dict[str, Any]) -> bytes:
     form["capabilities"].pop("stateTransitionHistory", None)
     for skill in form["skills"]:
         skill.pop("extensions", None)
-        if not skill["examples"]:  # neither REQUIRED nor optional
+        if not skill["examples"]:  # not REQUIRED, so an empty list is left out
             del skill["examples"]
     for scheme in form.get("securitySchemes", {}).values():
         for name in [name for name in scheme if not name.endswith("SecurityScheme")]:
@@ -130,7 +131,7 @@ def is_valid(signature: dict[str, str], payload: bytes, key: KeyPair) -> bool:
 
 
 EMPTY_VALUES: dict[str, Any] = {"null": None, "text": "", "object": {}, "array": [], "no": False}
-"""Members of the `params` of an extension, of which the SDK's form has only the last."""
+"""Members for the `params` of an extension; the SDK's form of a card keeps only `no`."""
 FULL_CARD: dict[str, Any] = {
     "name": "full",
     "description": "",
@@ -232,7 +233,7 @@ def test_the_extended_card_and_the_cards_of_tenants_are_signed(registry: Registr
             verifier.check(httpx.get(url + path, headers=headers).raise_for_status().json())
 
 
-def test_with_two_keys_a_card_is_accepted_by_verifiers_of_either(registry: Registry) -> None:
+def test_with_two_keys_a_card_is_accepted_by_verifiers_with_either_key(registry: Registry) -> None:
     two_keys = [P256.private_pem, NEXT.private_pem]
     with running(registry, card_key=two_keys[:1], url="https://agent.example.com") as url:
         etag_before = httpx.get(url + CARD).headers["etag"]
@@ -275,7 +276,7 @@ def test_unsigned_members_are_not_used() -> None:
     assert not {"url", "preferredTransport"} & accepted.keys()
 
 
-def test_served_cards_verify_by_the_specification(registry: Registry) -> None:
+def test_served_cards_have_a_valid_signature_of_the_specification_form(registry: Registry) -> None:
     auth = APIKeyAuthenticator({"sesame-sesame-sesame": "ada"})
     options: Any = {"auth": auth, "tenants": ["skills"], "card_key": [P256.private_pem]}
     with running(registry, **options) as url:
@@ -380,11 +381,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an empty list": (card("https://agent.example.com/", signatures=[]), "no signature"),
     "a stranger": (sdk_card(STRANGER), "another key"),
     "another algorithm": (sdk_card(RSA), "known key"),
-    "no text": (
+    "a lone surrogate": (
         card("/", signatures=[{**sdk_card(P256)["signatures"][0], "signature": "\ud800"}]),
         "another key",
     ),
-    "no header": (card("/", signatures=[{"protected": "e30", "signature": "AA"}]), "known key"),
+    "empty header": (card("/", signatures=[{"protected": "e30", "signature": "AA"}]), "known key"),
 }
 
 
@@ -407,7 +408,7 @@ async def test_the_client_refuses_a_card_with_a_clear_reason(document: Any, reas
         {"capabilities": {"extensions": [{"params": {"a": float("nan")}}]}, "signatures": [{}]},
     ],
 )
-def test_malformed_and_unsigned_cards_are_refused(document: Any) -> None:
+def test_malformed_cards_are_refused(document: Any) -> None:
     with pytest.raises(CardSignatureError, match=r"not a card|no signature"):
         CardVerifier([P256.pem]).check(document)
 
@@ -428,13 +429,13 @@ def test_keys_that_cannot_be_fetched_raise_a_separate_error() -> None:
         verifier = CardVerifier(jwks_url=server.url)
         with pytest.raises(KeysUnavailableError, match="Cannot fetch"):
             verifier.check(sdk_card(P256))
-        # the second signature is by a known key, but the unknown key of the first may be valid
+        # the second signature is forged; the first may be valid, but its key cannot be fetched
         signed = sdk_card(P256)
         forged = {**sdk_card(NEXT)["signatures"][0], "signature": "AAAA"}
         both = {**signed, "signatures": [*signed["signatures"], forged]}
         with pytest.raises(KeysUnavailableError):
             CardVerifier([NEXT.pem], jwks_url=server.url).check(both)
-        # a valid signature of the SDK's form is enough if another one cannot be verified
+        # a valid signature of the SDK's form is enough if the other cannot be verified
         CardVerifier([P256.pem], jwks_url=server.url).check(both)
         # a pinned key needs no server
         requests_before = len(server.requests)
@@ -492,4 +493,4 @@ def test_the_command_signs_with_the_keys_in_files(tmp_path: Path) -> None:
         assert header_of(signed_card["signatures"][0])["jku"] == url + KEYS
         for key in (P256, NEXT):
             CardVerifier([key.pem]).check(signed_card)
-        assert "process list" not in agent.log  # the paths of the files are no secrets
+        assert "process list" not in agent.log  # no warning: a path is no secret

@@ -39,12 +39,14 @@ def send_params(skill: str, **inputs: Any) -> Json:
 
 
 class HypercornServer:
-    """An application that hypercorn serves in this event loop."""
+    """An application that hypercorn serves in this event loop, with a client to call it."""
 
-    def __init__(self, http: httpx.AsyncClient, stop: asyncio.Event, server: Future[None]) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, stop: asyncio.Event, serve_task: Future[None]
+    ) -> None:
         self._http = http
         self.stop = stop
-        self.server = server
+        self.serve_task = serve_task
 
     async def send(self, params: Json) -> Json:
         request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
@@ -73,13 +75,13 @@ async def hypercorn(app: Any) -> AsyncIterator[HypercornServer]:
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     sock.detach()  # hypercorn owns the socket from here on
     stop = asyncio.Event()
-    server = asyncio.ensure_future(serve(app, config, shutdown_trigger=stop.wait))
+    serve_task = asyncio.ensure_future(serve(app, config, shutdown_trigger=stop.wait))
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
         try:
-            yield HypercornServer(http, stop, server)
+            yield HypercornServer(http, stop, serve_task)
         finally:
             stop.set()
-            await asyncio.wait_for(server, PATIENCE)
+            await asyncio.wait_for(serve_task, PATIENCE)
 
 
 @pytest.mark.anyio
@@ -103,9 +105,9 @@ async def test_hypercorn_lets_a_running_stream_finish_at_shutdown() -> None:
                 while (await anext(stream))["kind"] != "artifact-update":
                     continue
                 server.stop.set()
-                gates.gates["a"].set()
+                gates.events["a"].set()
                 *_, last = [event async for event in stream]
-            await asyncio.wait_for(server.server, PATIENCE)
+            await asyncio.wait_for(server.serve_task, PATIENCE)
     assert last["status"]["state"] == "completed"
 
 
@@ -120,8 +122,8 @@ async def test_a_job_that_is_still_running_at_shutdown_fails() -> None:
                 while (await anext(stream))["kind"] != "artifact-update":
                     continue
                 server.stop.set()
-            # The stream is closed here: since Python 3.12.1, hypercorn waits for that first.
-            await asyncio.wait_for(server.server, PATIENCE)
+            # The stream is closed by now: since Python 3.12.1, hypercorn waits for open streams.
+            await asyncio.wait_for(server.serve_task, PATIENCE)
     record = await store.get(task["id"])
     assert record is not None
     assert record.task.status.state == FAILED
@@ -242,7 +244,7 @@ def test_a_message_without_an_origin_is_served(cors_agent: str) -> None:
     assert post(cors_agent).json()["result"]["status"]["state"] == "completed"
 
 
-def test_a_page_of_any_origin_may_read_the_card(cors_agent: str) -> None:
+def test_the_card_is_served_to_pages_of_any_origin(cors_agent: str) -> None:
     card = "/.well-known/agent-card.json"
     assert httpx.get(cors_agent + card, headers={"origin": FOREIGN}, trust_env=False).is_success
 

@@ -150,8 +150,8 @@ def output(task: Task) -> Any:
 
 
 def state(event: StreamResponse) -> TaskState:
-    status = event.status_update if event.HasField("status_update") else event.task
-    return status.status.state
+    update_or_task = event.status_update if event.HasField("status_update") else event.task
+    return update_or_task.status.state
 
 
 async def test_the_card_lists_the_bindings_and_skills(card: AgentCard, agent: str) -> None:
@@ -340,7 +340,7 @@ async def test_push_notifications_are_refused(clients: Clients) -> None:
         await clients.send(message)
 
 
-async def test_a_destructive_skill_runs_once_approved(clients: Clients, sandbox: Path) -> None:
+async def test_a_destructive_skill_runs_after_approval(clients: Clients, sandbox: Path) -> None:
     file = sandbox / f"{uuid4()}.txt"
     file.write_text("old", encoding="utf-8")
     paused = await clients.send(request_to("files.delete", {"path": file.name}))

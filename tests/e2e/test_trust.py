@@ -148,7 +148,7 @@ def skills(card: Json) -> list[str]:
     return [skill["id"] for skill in card["skills"]]
 
 
-def send(skill: str) -> Json:
+def send_request(skill: str) -> Json:
     """Return a request of 0.3 that sends a message to *skill*."""
     message = {"messageId": str(uuid4()), "role": "user", "parts": [{"kind": "data", "data": {}}]}
     params = {"message": {"kind": "message", **message}, "metadata": {"skillId": skill}}
@@ -170,7 +170,7 @@ def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issu
     extended = http.get(EXTENDED).json()
     assert skills(extended) == PAYROLL
     assert extended["securitySchemes"] == public["securitySchemes"]
-    task = http.post("/", json=send("payroll.run")).json()["result"]
+    task = http.post("/", json=send_request("payroll.run")).json()["result"]
     assert task["artifacts"][0]["parts"][0]["data"] == ADA
     states = task["metadata"]["apcore"]["stateHistory"]
     assert [state["state"] for state in states] == ["submitted", "working"]
@@ -305,7 +305,7 @@ def test_a_request_without_a_valid_token_is_refused(
     )
     if case != "missing":
         http.headers.update(bearer_headers(token))
-    message = send("payroll.run")
+    message = send_request("payroll.run")
     for answer in (
         http.post("/", json=message),
         http.post("/message:send", json=message["params"]),

@@ -19,7 +19,7 @@ from tests.serving import PATIENCE, running
 
 
 def send_params(skill: str, content: Json | str, *, modern: bool, **more: Any) -> Json:
-    """Return the params of a send."""
+    """Return the params of a send, in 1.0 if *modern*, else in 0.3."""
     kind = "text" if isinstance(content, str) else "data"
     part = {kind: content} if modern else {"kind": kind, kind: content}
     message = {"messageId": "m1", "role": "ROLE_USER" if modern else "user", "parts": [part]}

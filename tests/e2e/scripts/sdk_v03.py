@@ -54,7 +54,7 @@ async def task_of(client: Client, message: dict[str, Any]) -> Task:
 
 
 def kind(update: Any) -> str:
-    """Return the kind of a stream's update; the first event is the task and has none."""
+    """Return the kind of an event's update; the first event is the task, without an update."""
     return "task" if update is None else update.kind
 
 
@@ -63,7 +63,7 @@ def state(task: Task) -> str:
 
 
 class Clients:
-    """A client that streams, one that waits, and one that does not."""
+    """A client that streams, one that waits for the result, and one that does not wait."""
 
     def __init__(self, card: AgentCard, http: httpx.AsyncClient, transport: str) -> None:
         def client(**options: bool) -> Client:
@@ -124,9 +124,9 @@ class Clients:
 
 
 async def code(attempt: Awaitable[Task]) -> Any:
-    """Return the code of the error of *attempt*, JSON-RPC's or HTTP's; else the state of its task.
+    """Return the code of the error that *attempt* raises, or the state of its task.
 
-    Other errors of the SDK have no code: the result is None.
+    The code is from JSON-RPC or HTTP; it is None for an error of the SDK without a code.
     """
     try:
         task = await attempt
