@@ -22,7 +22,7 @@ KEY = "the long random key of ada"
 OTHER_KEY = "the long random key of bob"
 WITH_KEY = [("X-API-Key", KEY)]
 HOSTILE = "a\r\nb\x1b[31mc\u2028d\x00e\x85f\u202eg\u2066h\x7fi\u200bj\u061c"
-"""Line breaks, and characters that control terminals."""
+"""Text with line breaks, terminal controls and invisible characters."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 LONG = 100_000  # characters of a value that must be shortened in logs
 WIDTH = 1000
@@ -51,7 +51,7 @@ class Answer:
 
 
 async def fail_if_read() -> Message:
-    """Fail, as the body of a request that must not be read."""
+    """Fail: a receive function for a request whose body must not be read."""
     raise AssertionError("the body was read")
 
 

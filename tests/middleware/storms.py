@@ -27,6 +27,7 @@ ports = st.integers(0, 65535).map(":{}".format)
 latin = st.characters(max_codepoint=255)
 pieces = st.sampled_from([*NAMES, *GLUE, *PORTS]) | st.text(latin, max_size=3)
 host = st.one_of(
+    # usually an allowed name, with a valid port
     st.tuples(st.sampled_from(NAMES[:7]), st.sampled_from(PORTS[:4]) | ports).map("".join),
     st.tuples(st.sampled_from(NAMES), st.sampled_from(PORTS)).map("".join),
     st.lists(pieces, max_size=5).map("".join),
@@ -48,9 +49,9 @@ class Hosts:
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.defect = None
+        self.defect = None  # Hypothesis shows the failed example
         self._runner = asyncio.Runner()
-        self._guard = FrontMiddleware(Response(), allowed_hosts=ALLOWED)
+        self._app = FrontMiddleware(Response(), allowed_hosts=ALLOWED)
 
     def __enter__(self) -> "Hosts":
         return self
@@ -61,7 +62,7 @@ class Hosts:
     def check(self, headers: list[str]) -> None:
         """Check that only allowed hosts are served, as `urlsplit` reads them."""
         answer = self._runner.run(
-            ask(self._guard, "POST", headers=[("host", value) for value in headers])
+            ask(self._app, "POST", headers=[("host", value) for value in headers])
         )
         assert answer.status in (200, 421)
         self.outcomes["served" if answer.status == 200 else "refused"] += 1
@@ -87,11 +88,11 @@ def _check_refusal(answer: Answer) -> None:
 
 
 class Attempt(NamedTuple):
-    """A request with or without credentials, some time after the one before it."""
+    """A request with or without a key."""
 
     key: str | None
     address: str
-    pause: float
+    pause: float  # seconds since the previous attempt
 
     @property
     def is_valid(self) -> bool:
@@ -110,7 +111,7 @@ keys = st.sampled_from([KEY, OTHER_KEY, None, "", KEY[:-1], f"{KEY}, {KEY}"]) | 
 
 @st.composite
 def storms(draw: st.DrawFn) -> list[Attempt]:
-    """Draw many attempts from a few addresses, most of them at once."""
+    """Draw many attempts from a few addresses, most without a pause."""
     addresses = st.sampled_from(draw(st.lists(st.sampled_from(ADDRESSES), min_size=1, max_size=4)))
     pauses = st.sampled_from([0.0] * 9 + [0.1, 7.0, 61.0])
     return draw(st.lists(st.builds(Attempt, keys, addresses, pauses), min_size=20, max_size=60))
@@ -129,7 +130,7 @@ class Credentials:
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.defect = None
+        self.defect = None  # Hypothesis shows the failed example
         self._runner = asyncio.Runner()
         self._now = 1_800_000_000.0
 
@@ -140,7 +141,7 @@ class Credentials:
         self._runner.close()
 
     def check(self, storm: list[Attempt]) -> None:
-        """Check that valid keys are served, and others refused at a bounded rate."""
+        """Check that only valid keys are served, and that no address gets too many 401s."""
         limiter = RateLimiter(f"{RATE}/minute")
         app = Authentication(Response(), authenticator(), refusals=limiter)
         refused: dict[str, list[float]] = {}
@@ -150,10 +151,10 @@ class Credentials:
             most_in_a_minute = max(
                 sum(begin <= time < begin + 60 for time in times) for begin in times
             )
-            assert most_in_a_minute <= 2 * RATE
+            assert most_in_a_minute <= 2 * RATE  # a sliding window is an estimate
         storage: Any = limiter._strategy.storage
         counters = [expires for expires in storage.expirations.values() if expires > self._now]
-        assert len(counters) <= 3 * len(ADDRESSES)  # one for each of the last three minutes
+        assert len(counters) <= 3 * len(ADDRESSES)  # per address, the last three minutes
 
     async def _send(self, app: Any, storm: list[Attempt], refused: dict[str, list[float]]) -> None:
         for attempt in storm:

@@ -78,7 +78,7 @@ async def fail_if_called(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("the request was let through")
 
 
-async def answer_caller(scope: Scope, receive: Receive, send: Send) -> None:
+async def name_caller(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with the caller's principal."""
     await JSONResponse(caller_of(scope)[0])(scope, receive, send)
 
@@ -143,7 +143,7 @@ async def test_a_chain_refuses_invalid_tokens_with_a_reason_and_missing_ones_wit
     for headers in ([], [("X-API-Key", "wrong")]):
         answer = await refusal(chain, *headers)
         assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
-    accepted = await ask(Authentication(answer_caller, chain), headers=[*WITH_KEY, *BEARER.items()])
+    accepted = await ask(Authentication(name_caller, chain), headers=[*WITH_KEY, *BEARER.items()])
     assert accepted.json == "apikey|ada"
 
 
@@ -205,7 +205,7 @@ async def test_preflight_requests_need_no_credentials() -> None:
     )
     assert refused.status == 400
     assert "access-control-allow-origin" not in refused.headers
-    assert (await ask(app, "OPTIONS", "/", [("Origin", PAGE_ORIGIN)])).status == 401
+    assert (await ask(app, "OPTIONS", "/", [("Origin", PAGE_ORIGIN)])).status == 401  # no preflight
 
 
 FOREIGN_ORIGINS = [
@@ -232,7 +232,7 @@ async def test_a_page_of_another_origin_is_refused_even_with_credentials(
     assert (answer.status, answer.json["error"]["status"]) == (403, "PERMISSION_DENIED")
 
 
-async def test_a_request_with_several_origins_is_refused() -> None:
+async def test_a_request_with_several_origin_headers_is_refused() -> None:
     two_origins = [("Origin", PAGE_ORIGIN), ("Origin", PAGE_ORIGIN)]
     assert (
         await ask(
@@ -259,7 +259,7 @@ async def test_the_agents_own_pages_may_call() -> None:
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["sync", "async"])
 async def test_an_authenticator_may_be_async(kind: type[FakeAuthenticator]) -> None:
     auth = kind(lambda headers: Identity("ada") if "x-name" in headers else None)
-    app = Authentication(answer_caller, auth)
+    app = Authentication(name_caller, auth)
     assert (await ask(app)).status == 401
     assert (await ask(app, headers=[("X-Name", "ada")])).json == "ada"
 
@@ -269,7 +269,7 @@ async def test_an_authenticator_gets_lower_case_header_names() -> None:
 
     async def upper_case(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.upper(), value) for name, value in scope["headers"]]
-        await Authentication(answer_caller, auth)({**scope, "headers": headers}, receive, send)
+        await Authentication(name_caller, auth)({**scope, "headers": headers}, receive, send)
 
     assert (await ask(upper_case, headers=[("x-name", "\xe9"), ("cookie", "a")])).json == "ada"
     assert auth.calls == [{"x-name": "\xe9", "cookie": "a"}]
@@ -281,7 +281,7 @@ async def test_two_credentials_in_one_request_are_refused() -> None:
         assert answer.status == 401
     auth = FakeAuthenticator(lambda headers: None)
     await refusal(auth, ("Authorization", "Bearer a"), ("authorization", "Bearer b"))
-    assert auth.calls == [{"authorization": "Bearer a, Bearer b"}]
+    assert auth.calls == [{"authorization": "Bearer a, Bearer b"}]  # both values, joined
 
 
 async def test_a_module_sees_the_identity_of_its_caller() -> None:
@@ -306,7 +306,7 @@ async def test_a_module_sees_the_identity_of_its_caller() -> None:
 async def test_members_of_the_scope_authenticate_no_caller() -> None:
     forged: Json = {"apcore_a2a.caller": ("ada", Identity("ada")), "user": "ada", "auth": ["ada"]}
     assert (await ask(Authentication(fail_if_called, authenticator()), **forged)).status == 401
-    app = Authentication(answer_caller, authenticator())
+    app = Authentication(name_caller, authenticator())
     assert (await ask(app, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "apikey|bob"
 
 
@@ -370,7 +370,7 @@ async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_
     chain = ChainAuthenticator(
         FakeAuthenticator(function_raising(OSError(SECRET))), authenticator()
     )
-    assert (await ask(Authentication(answer_caller, chain), headers=WITH_KEY)).json == "apikey|ada"
+    assert (await ask(Authentication(name_caller, chain), headers=WITH_KEY)).json == "apikey|ada"
     assert (await refusal(chain)).status == 503
 
 
@@ -405,8 +405,8 @@ async def connect(app: ASGIApp, path: str, **scope: Any) -> list[Message]:
 
 @pytest.mark.parametrize("path", ["/", "/health", CARD, "/nothing"])
 async def test_web_sockets_are_refused_with_and_without_credentials(path: str) -> None:
-    key = [(b"x-api-key", KEY.encode())]
-    for headers in ([], key):
+    key_headers = [(b"x-api-key", KEY.encode())]
+    for headers in ([], key_headers):
         for app in (agent(), Authentication(fail_if_called, authenticator(), public=[path])):
             sent = await connect(app, path, headers=headers)
             assert [(m["type"], m["code"]) for m in sent] == [("websocket.close", 1008)]
@@ -476,13 +476,13 @@ def bearer_header(secret: str, **claims: Any) -> tuple[str, str]:
 
 
 async def principal_for(auth: Any, header: tuple[str, str]) -> str:
-    answer = await ask(Authentication(answer_caller, auth), headers=[header])
+    answer = await ask(Authentication(name_caller, auth), headers=[header])
     assert answer.status == 200
     principal: str = answer.json
     return principal
 
 
-async def test_equal_names_from_different_authenticators_are_different_principals() -> None:
+async def test_equal_names_from_different_members_of_a_chain_are_different_principals() -> None:
     first, second = (JWTAuthenticator(secret) for secret in HMAC_SECRETS)
 
     def authenticator_for(header: str) -> FakeAuthenticator:

@@ -45,7 +45,7 @@ def test_a_head_may_have_64_kib(url: str) -> None:
 
 def test_a_head_of_more_than_64_kib_is_refused(url: str) -> None:
     with connected(url) as connection:
-        connection.send(request_with_head(MAX_HEAD + 1)[:-4])
+        connection.send(request_with_head(MAX_HEAD + 1)[:-4])  # the head does not end
         connection.send(b"\r\nY: y")
         answer = connection.read_all()
     assert status_of(answer) == 431
@@ -53,7 +53,7 @@ def test_a_head_of_more_than_64_kib_is_refused(url: str) -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """Transport of a protocol to which a test passes the received bytes itself."""
+    """Transport that keeps what a protocol writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class FakeTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
-        if self.written.endswith(b"read"):
+        if self.written.endswith(b"read"):  # the answer of `RecordingApp`
             self.ended.set()
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class FakeTransport(asyncio.Transport):
         return self.ended.is_set()
 
     def pause_reading(self) -> None:
-        """Do nothing: a test passes on all bytes itself."""
+        """Do nothing: nothing is read from this transport."""
 
     def resume_reading(self) -> None:
         """Do nothing."""
@@ -88,11 +88,11 @@ def connected_protocol(app: ASGIApp) -> tuple[RequestTimeoutProtocol, FakeTransp
 
 
 async def answer_to(*pieces: bytes) -> bytes:
-    """Return the answer to *pieces*, passed on until the connection is closed."""
-    app = RecordingApp(True)
+    """Return the answer of a protocol that receives *pieces* of requests."""
+    app = RecordingApp(reads=True)
     protocol, transport = connected_protocol(app)
     for piece in pieces:
-        if not transport.is_closing():  # as real transports do
+        if not transport.is_closing():  # a closed transport receives nothing
             protocol.data_received(piece)
     async with asyncio.timeout(PATIENCE):
         await transport.ended.wait()
@@ -141,8 +141,8 @@ ENDLESS_ELEMENTS = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("element", ENDLESS_ELEMENTS)
-async def test_no_endless_element_of_a_request_is_buffered(element: str) -> None:
-    protocol, transport = connected_protocol(RecordingApp(True))
+async def test_an_endless_element_of_a_request_is_refused(element: str) -> None:
+    protocol, transport = connected_protocol(RecordingApp(reads=True))
     protocol.data_received(ENDLESS_ELEMENTS[element])
     for _ in range(10):
         if not transport.ended.is_set():
@@ -191,7 +191,7 @@ def test_trailers_are_not_kept(reads: bool) -> None:
             connection.read_until(b"read")
         with suppress(ConnectionError):
             connection.send(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
-            for _ in range(1 + reads):
+            for _ in range(2 if reads else 1):  # unless `reads`, one answer was read above
                 connection.read_until(b"read")
     assert (b"x-api-key", b"a") not in app.received_headers[0]
     assert len(app.received_headers[0]) < 10
@@ -199,7 +199,7 @@ def test_trailers_are_not_kept(reads: bool) -> None:
 
 @pytest.mark.anyio
 async def test_a_client_with_too_many_pipelined_requests_is_disconnected() -> None:
-    protocol, transport = connected_protocol(RecordingApp(True))
+    protocol, transport = connected_protocol(RecordingApp(reads=True))
     protocol.data_received(HEALTH * 100)
     assert transport.ended.is_set()
     assert len(protocol.pipeline) < 100

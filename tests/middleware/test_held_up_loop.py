@@ -25,8 +25,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body"})
 
 
-async def status_of_slow_body(body: bytes, block_seconds: float, length: int) -> bytes:
-    """Return the status line for a body sent byte by byte; before each, the loop is blocked."""
+async def status_line_for(body: bytes, block_seconds: float, length: int) -> bytes:
+    """Return the status line for a body sent byte by byte; the loop is blocked before each byte."""
     config = uvicorn.Config(app, http=request_timeout_protocol(TIMEOUT), lifespan="off")
     config.load()
     server = uvicorn.Server(config)
@@ -47,9 +47,9 @@ async def status_of_slow_body(body: bytes, block_seconds: float, length: int) ->
 
 
 async def test_a_request_survives_a_blocked_event_loop() -> None:
-    assert b" 204 " in await status_of_slow_body(b"123456789", 0.4, 9)
+    assert b" 204 " in await status_line_for(b"123456789", 0.4, 9)
 
 
 @pytest.mark.clock
 async def test_a_request_that_does_not_arrive_still_times_out() -> None:
-    assert await status_of_slow_body(b"12345678", 0.1, 9) == b""
+    assert await status_line_for(b"12345678", 0.1, 9) == b""

@@ -1,4 +1,4 @@
-"""Requests for other hosts are refused: by DNS rebinding, web pages could reach local agents."""
+"""Requests for other hosts are refused: DNS rebinding could open local agents to web pages."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.server.inloop import ActionModule, echo, registry_of
 from .byhand import CARD, Headers, ask, authenticator, connected, request, status_of
 
 LOOPBACK = ["localhost", "127.0.0.1", "::1"]
-LOCAL = ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]"]
+LOCAL_HOSTS = ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]"]
 OWN_HOST = "agent.example"
 FOREIGN_HOSTS = [
     "evil.example",
@@ -42,19 +42,19 @@ FOREIGN_HOSTS = [
     " ",
     ":8000",
 ]
-"""Headers that name no local host, or nothing at all."""
+"""`Host` headers that name another host, or are invalid."""
 PATHS = ["/", CARD, "/health", "/metrics", "/explorer", "/message:send", "/tasks", "/nothing"]
 
 
 async def status_for(*hosts: str, allowed: list[str] | None = None) -> int:
-    guard = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=allowed or LOOPBACK)
+    app = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=allowed or LOOPBACK)
     headers: Headers = [("host", host) for host in hosts]
-    return (await ask(guard, headers=headers)).status
+    return (await ask(app, headers=headers)).status
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("port", ["", ":8000", ":1", ":"])
-@pytest.mark.parametrize("host", LOCAL)
+@pytest.mark.parametrize("host", LOCAL_HOSTS)
 async def test_a_local_name_is_served_on_any_port(host: str, port: str) -> None:
     assert await status_for(host + port) == 200
 
@@ -83,8 +83,8 @@ async def test_a_wildcard_allows_all_subdomains() -> None:
 
 @pytest.mark.anyio
 async def test_the_refusal_names_the_options_in_one_line_and_does_not_repeat_the_host() -> None:
-    guard = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=["localhost"])
-    answer = await ask(guard, "POST", headers=[("host", "evil.example\x1b[31m" + "x" * 1000)])
+    app = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=["localhost"])
+    answer = await ask(app, "POST", headers=[("host", "evil.example\x1b[31m" + "x" * 1000)])
     assert answer.status == 421
     assert b"\n" not in answer.body
     message = answer.json["error"]["message"]
@@ -95,7 +95,7 @@ async def test_the_refusal_names_the_options_in_one_line_and_does_not_repeat_the
 @pytest.mark.parametrize(
     "host", ["agent.example:80", "http://agent.example", "[::1]:80", "", "a b"]
 )
-def test_an_allowed_host_with_scheme_or_port_is_refused_at_start(host: str) -> None:
+def test_an_invalid_allowed_host_is_refused_at_start(host: str) -> None:
     with pytest.raises(OptionError, match="allowed_hosts takes names without a scheme or port"):
         create_app(registry_of({"work": ActionModule(echo)}), allowed_hosts=[host])
 

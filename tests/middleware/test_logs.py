@@ -80,23 +80,23 @@ class Log(NamedTuple):
 
 
 def send_text(client: httpx.Client, place: str, text: str) -> None:
-    """Send *text* in one *place* of a request."""
-    agent, head, auth_headers = Agent(client, "1.0"), text[:9000], bearer_headers(token())
+    """Send *text* in one *place* of a POST request, and its URL and headers by GET too."""
+    agent, start, auth_headers = Agent(client, "1.0"), text[:9000], bearer_headers(token())
     params = agent.params(text if place == "skill" else "echo")
     params["message"] |= {"taskId": text} if place == "task" else {}
     params["message"] |= {"messageId": text, "contextId": text} if place == "message" else {}
     call = {"jsonrpc": "2.0", "id": text, "method": "SendMessage", "params": params}
     call |= {"method": text} if place == "method" else {}
     if place == "issuer":
-        auth_headers = bearer_headers(token(iss=head))
+        auth_headers = bearer_headers(token(iss=start))
     elif place == "subject":
-        auth_headers = bearer_headers(token(head))
+        auth_headers = bearer_headers(token(start))
     elif place == "header":
-        auth_headers["X-Any"] = auth_headers["User-Agent"] = head.translate(
+        auth_headers["X-Any"] = auth_headers["User-Agent"] = start.translate(
             dict.fromkeys((0, 10, 13, 27, 127))
         )
-    paths = {"path": f"/{quote(head)}", "tenant": f"/{quote(head)}/tasks/{quote(head)}"}
-    url = paths.get(place, "/") + (f"?{quote(head)}={quote(head)}" if place == "query" else "")
+    paths = {"path": f"/{quote(start)}", "tenant": f"/{quote(start)}/tasks/{quote(start)}"}
+    url = paths.get(place, "/") + (f"?{quote(start)}={quote(start)}" if place == "query" else "")
     all_headers = {**MODERN, **auth_headers}.items()
     headers = [(name.encode(), value.encode()) for name, value in all_headers]
     client.post(url, json=call, headers=headers)
@@ -105,7 +105,7 @@ def send_text(client: httpx.Client, place: str, text: str) -> None:
 
 @contextmanager
 def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, list[str]]]:
-    """Yield a client of a real agent, and a list that gets the agent's log when it has ended."""
+    """Yield a client of a real agent, and a list that gets its log when the agent has ended."""
     rules = home / "acl.yaml"
     deny_rule = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
     rules.write_text(
@@ -131,7 +131,7 @@ def log_of_all_requests(home: Path, *options: str) -> Log:
         for bearer_token in tokens:
             client.get("/tasks", headers=bearer_headers(bearer_token))
         send_all_requests(client)
-        if "--log-format=json" in options:  # a stack trace has many lines in the other format
+        if "--log-format=json" in options:  # in text, a stack trace has many lines
             assert Agent(client, "1.0").send("breaks").state == "failed"
     return Log("".join(log), [*tokens, SECRET])
 
@@ -232,7 +232,9 @@ def test_a_stack_trace_is_in_one_record_without_the_message_of_its_exception(
 
 
 @pytest.mark.process
-def test_the_reason_of_a_failure_is_logged_by_an_agent_on_localhost(tmp_path: Path) -> None:
+def test_the_message_of_an_exception_is_logged_on_localhost_without_authentication(
+    tmp_path: Path,
+) -> None:
     with logging_agent(tmp_path, "--log-format=json") as (client, log):
         assert Agent(client, "1.0").send("breaks").state == "failed"
     (line,) = (line for line in "".join(log).splitlines() if "Skill failed" in line)
@@ -253,7 +255,9 @@ def test_the_reason_of_a_failure_is_logged_by_an_agent_on_localhost(tmp_path: Pa
         ({"host": "0.0.0.0", "push_notifications": True}, False),
     ],
 )
-def test_reasons_are_shown_to_developers_only(options: dict[str, Any], is_shown: bool) -> None:
+def test_only_developers_see_error_texts_by_default(
+    options: dict[str, Any], is_shown: bool
+) -> None:
     assert shows_errors(ServeSettings(**options)) is is_shown
 
 
@@ -330,6 +334,7 @@ def debug_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
 def test_no_credential_is_in_any_record(json_log: Log, text_log: Log, debug_log: Log) -> None:
     for log in (json_log, text_log, debug_log):
         assert log.accesses if log is not text_log else log.lines
+        # a token's signature must not appear alone either
         pieces = {piece for secret in log.secrets for piece in (secret, secret.split(".")[-1])}
         assert not [piece for piece in pieces if piece in log.text]
 
@@ -341,7 +346,7 @@ def test_requests_for_public_pages_are_logged_at_level_debug(debug_log: Log) -> 
 
 
 @pytest.mark.process
-def test_no_value_is_long_at_any_level(debug_log: Log) -> None:
+def test_no_value_is_long_at_level_debug(debug_log: Log) -> None:
     records = [{**record, "exc_info": ""} for record in debug_log.records]
     texts = [value for record in records for value in record.values() if isinstance(value, str)]
     assert max(map(len, texts)) <= WIDTH

@@ -34,7 +34,7 @@ async def test_a_page_has_security_headers() -> None:
     assert headers["cross-origin-opener-policy"] == "same-origin"
 
 
-OTHERS = {
+NOT_HTML = {
     "json": JSONResponse({}),
     "text": PlainTextResponse(""),
     "nothing": Response(),
@@ -43,10 +43,10 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-async def test_other_answers_have_no_such_headers(kind: str) -> None:
-    own_headers = dict(OTHERS[kind].headers)
-    assert await headers_of(OTHERS[kind]) == own_headers
+@pytest.mark.parametrize("kind", NOT_HTML)
+async def test_answers_that_are_not_html_have_no_page_headers(kind: str) -> None:
+    own_headers = dict(NOT_HTML[kind].headers)
+    assert await headers_of(NOT_HTML[kind]) == own_headers
     assert not own_headers.keys() & PAGE_HEADERS.keys()
 
 
@@ -111,7 +111,7 @@ async def test_pages_of_a_wrapped_application_have_the_headers_too() -> None:
     assert answer.headers["x-frame-options"] == "DENY"
 
 
-async def test_the_card_and_the_health_of_an_agent_are_no_html_pages() -> None:
+async def test_the_card_and_the_health_of_an_agent_have_no_page_headers() -> None:
     app = create_app(
         registry_of({"work": ActionModule(echo)}), url="http://x", auth=authenticator()
     )

@@ -1,4 +1,4 @@
-"""Public names of the package."""
+"""Public names of `apcore_a2a_server.middleware`."""
 
 import importlib
 import inspect

@@ -117,7 +117,7 @@ async def test_windows_follow_the_wall_clock() -> None:
     started = time.monotonic()
     while not await limiter.wait("ada"):
         continue
-    while await limiter.wait("ada"):  # there is no event to await
+    while await limiter.wait("ada"):  # no event says when the window has passed
         assert time.monotonic() - started < PATIENCE
 
 
@@ -131,7 +131,7 @@ async def test_each_client_address_has_its_own_limit(clock: Clock, storage: str)
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-async def test_each_principal_has_its_own_limit_from_all_addresses(
+async def test_each_principal_has_one_limit_for_all_its_addresses(
     clock: Clock, storage: str
 ) -> None:
     app = Authentication(limited_app("3/minute", storage), authenticator())
@@ -147,7 +147,7 @@ async def test_a_principal_named_like_an_address_has_its_own_limit(clock: Clock)
     assert await limiter.wait("address", "192.0.2.1") == 0
 
 
-async def test_public_pages_have_no_limit(clock: Clock) -> None:
+async def test_only_reads_of_public_pages_have_no_limit(clock: Clock) -> None:
     app = limited_app("2/minute")
     assert await statuses(app, 9, path="/health") == [200] * 9
     assert await statuses(app, 3) == [200, 200, 429]
@@ -203,8 +203,8 @@ async def test_concurrent_requests_do_not_exceed_the_limit(clock: Clock) -> None
     app = limited_app("2/minute;3/hour", "async+far://")
     answers = await asyncio.gather(*(ask(app) for _ in range(20)))
     assert [answer.status for answer in answers].count(200) == 2
-    later = [answer.headers["retry-after"] for answer in answers if answer.status == 429]
-    assert all(0 < int(seconds) <= 3600 for seconds in later)
+    delays = [answer.headers["retry-after"] for answer in answers if answer.status == 429]
+    assert all(0 < int(seconds) <= 3600 for seconds in delays)
 
 
 @pytest.mark.parametrize(
@@ -336,14 +336,14 @@ async def test_the_address_of_a_proxys_client_counts_where_the_proxy_is_trusted(
 WRONG = [("X-API-Key", "a wrong key")]
 
 
-def guarded_app(rate: str = "3/minute") -> ASGIApp:
+def app_with_refusal_limit(rate: str = "3/minute") -> ASGIApp:
     return Authentication(
         Response(), authenticator(), public=["/health"], refusals=RateLimiter(rate)
     )
 
 
 async def test_an_address_whose_credentials_are_refused_too_often_has_to_wait(clock: Clock) -> None:
-    app = guarded_app()
+    app = app_with_refusal_limit()
     assert await statuses(app, 4, headers=WRONG) == [401, 401, 401, 429]
     answer = await ask(app)
     assert answer.status == 429
@@ -355,7 +355,7 @@ async def test_an_address_whose_credentials_are_refused_too_often_has_to_wait(cl
 async def test_an_address_over_the_limit_still_gets_public_pages_and_may_use_valid_credentials(
     clock: Clock,
 ) -> None:
-    app = guarded_app()
+    app = app_with_refusal_limit()
     assert await statuses(app, 9, headers=WRONG) == [401] * 3 + [429] * 6
     assert await statuses(app, 9, headers=[("X-API-Key", KEY)]) == [200] * 9
     assert await statuses(app, 2, path="/health") == [200, 200]

@@ -1,4 +1,4 @@
-"""Content of log records for any application behind the access log."""
+"""Log records and log lines: their fields, formats, events and exceptions."""
 
 import asyncio
 import io
@@ -38,8 +38,8 @@ async def answer_ok(scope: Scope, receive: Receive, send: Send) -> None:
     await Response()(scope, receive, send)
 
 
-async def access(caplog: pytest.LogCaptureFixture, **request: Any) -> Json:
-    """Return the attributes of the record of a request."""
+async def access_record(caplog: pytest.LogCaptureFixture, **request: Any) -> Json:
+    """Return the attributes of the access log's record of a request."""
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     await ask(FrontMiddleware(answer_ok), **request)
     return vars(caplog.records[-1]) | {"line": caplog.records[-1].getMessage()}
@@ -54,18 +54,18 @@ FIELDS: list[Any] = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("field", FIELDS)
-async def test_values_of_the_server_are_sanitized(
+async def test_values_from_the_asgi_scope_are_sanitized(
     field: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text: Any = HOSTILE + "x" * LONG
-    record = await access(caplog, **{field: (text, 1) if field == "client" else text})
+    record = await access_record(caplog, **{field: (text, 1) if field == "client" else text})
     for value in (record[field], record["line"]):
         assert len(value) <= WIDTH
         assert not CONTROL.search(value)
 
 
 @pytest.mark.anyio
-async def test_values_of_the_application_are_sanitized(caplog: pytest.LogCaptureFixture) -> None:
+async def test_values_from_the_application_are_sanitized(caplog: pytest.LogCaptureFixture) -> None:
     fields = ("principal", "task", "skill", "operation")
 
     async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +141,7 @@ async def test_a_request_without_an_answer_is_logged_with_status_499(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError):  # `ask` finds no answer
         await ask(FrontMiddleware(send_nothing))
     assert vars(caplog.records[-1])["status"] == 499
 
@@ -155,7 +155,7 @@ async def test_a_failed_request_is_logged_with_status_500(
     assert vars(caplog.records[-1])["status"] == 500
 
 
-# Lines without records
+# Lines of the access log
 
 LOGS_REQUESTS = """
 import logging, sys, time
@@ -177,7 +177,7 @@ paths = ["/", "/\\u00e9", "/\\ud800", "/" + sys.argv[2]]
 count = Count()
 for path in paths:
     log(path)
-logging.getLogger("apcore_a2a").addHandler(count)
+logging.getLogger("apcore_a2a").addHandler(count)  # which needs records
 for path in paths:
     log(path)
 assert count.number == len(paths)
@@ -294,7 +294,7 @@ async def test_lines_of_requests_are_written_together_and_in_order(
 
 
 @pytest.mark.anyio
-async def test_buffered_lines_are_written_by_the_flush_at_exit(
+async def test_flush_writes_the_waiting_lines(
     handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_only(handler, caplog, monkeypatch)
@@ -315,7 +315,7 @@ def test_a_path_cannot_add_fields_to_a_line(
 
 
 @pytest.mark.anyio
-async def test_a_line_has_the_facts_of_the_time_of_its_response(
+async def test_a_line_lacks_facts_that_are_added_after_the_response(
     handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_only(handler, caplog, monkeypatch)
@@ -408,7 +408,7 @@ def test_the_event_of_a_record_is_not_in_text() -> None:
 
 @pytest.mark.anyio
 async def test_the_event_of_a_request_is_request(caplog: pytest.LogCaptureFixture) -> None:
-    record = await access(caplog)
+    record = await access_record(caplog)
     assert (record["event"], record["line"].split()[:2]) == ("request", ["GET", "/"])
 
 
@@ -423,7 +423,7 @@ def format_error(form: logging.Formatter, error: BaseException, text: str = "It 
 
 
 def nested_error() -> BaseException:
-    """Return an error with a cause, a note, and a group of others."""
+    """Return a group of errors, with a cause and a note."""
     try:
         try:
             raise KeyError(SECRET)
@@ -464,7 +464,7 @@ class CallbackHandler(logging.Handler):
         self._callback(record)
 
 
-def test_the_exception_of_a_task_that_the_event_loop_reports_is_logged_without_messages() -> None:
+def test_an_exception_that_the_event_loop_reports_is_logged_without_its_message() -> None:
     async def fail() -> None:
         raise ValueError(SECRET)
 

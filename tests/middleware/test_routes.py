@@ -80,14 +80,14 @@ class Deployment(NamedTuple):
     root_path: str = ""
 
 
-OTHER_STATUS = 418
-"""Status of the application in which an agent is mounted, for other paths."""
+OUTSIDE_STATUS = 418
+"""Status of answers to paths outside a mounted agent."""
 
 
 def mount(path: str, app: ASGIApp) -> Starlette:
     site = Starlette(routes=[Mount(path, app)])
     site.router.redirect_slashes = False
-    site.router.default = Response(status_code=OTHER_STATUS)
+    site.router.default = Response(status_code=OUTSIDE_STATUS)
     return site
 
 
@@ -131,7 +131,7 @@ async def test_every_route_but_the_public_pages_requires_credentials_before_read
         if answer.status == 401:
             assert answer.headers["www-authenticate"] == "ApiKey"
             refusals += 1
-        elif answer.status != OTHER_STATUS:
+        elif answer.status != OUTSIDE_STATUS:
             if answer.headers.get("allow") == "POST":  # `/`, whose page is for browsers alone
                 assert answer.status == 405, (verb, path, answer)
                 path = "/"
@@ -192,7 +192,7 @@ FORGED = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("header", FORGED, ids=lambda header: header[0])
-async def test_no_other_header_bypasses_authentication(
+async def test_no_forged_header_bypasses_authentication(
     app: Starlette, header: tuple[str, str]
 ) -> None:
     for verb, path in (("GET", "/tasks"), ("POST", "/health"), ("POST", "/")):
@@ -251,10 +251,10 @@ def test_a_refusal_is_sent_before_the_body_arrives(url: str, expect: str) -> Non
 
 def test_a_pipelined_request_needs_credentials_too(url: str) -> None:
     with connected(url) as connection:
-        pipelined = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
+        with_key = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
         connection.send(
             request("/health", verb="GET")
-            + pipelined
+            + with_key
             + request("/tasks", "Connection: close\r\n", verb="GET")
         )
         answers = re.findall(rb"HTTP/1.1 (\d+)", connection.read_all())

@@ -29,14 +29,14 @@ from tests.server.inloop import anyio_backend as anyio_backend
 from .byhand import CARD, WITH_KEY, ask
 
 IDP = "https://idp.example.com"
-TOKEN, LOGIN = f"{IDP}/token", f"{IDP}/login"
+TOKEN_URL, LOGIN_URL = f"{IDP}/token", f"{IDP}/login"
 SCOPES = {"agent": "Call the agent", "": "All of it"}
 SCHEMES: dict[str, a2a.SecurityScheme] = {
     "bearer": bearer(),
     "key": api_key("X-Key"),
-    "machines": oauth2(TOKEN, SCOPES),
-    "people": oauth2(TOKEN, SCOPES, authorization_url=LOGIN),
-    "unscoped": oauth2(TOKEN),
+    "machines": oauth2(TOKEN_URL, SCOPES),
+    "people": oauth2(TOKEN_URL, SCOPES, authorization_url=LOGIN_URL),
+    "unscoped": oauth2(TOKEN_URL),
     "oidc": open_id_connect(IDP),
 }
 OPENAPI: dict[str, Json] = {
@@ -44,21 +44,21 @@ OPENAPI: dict[str, Json] = {
     "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
     "machines": {
         "type": "oauth2",
-        "flows": {"clientCredentials": {"tokenUrl": TOKEN, "scopes": SCOPES}},
+        "flows": {"clientCredentials": {"tokenUrl": TOKEN_URL, "scopes": SCOPES}},
     },
     "people": {
         "type": "oauth2",
         "flows": {
             "authorizationCode": {
-                "authorizationUrl": LOGIN,
-                "tokenUrl": TOKEN,
+                "authorizationUrl": LOGIN_URL,
+                "tokenUrl": TOKEN_URL,
                 "scopes": SCOPES,
             }
         },
     },
     "unscoped": {
         "type": "oauth2",
-        "flows": {"clientCredentials": {"tokenUrl": TOKEN, "scopes": {}}},
+        "flows": {"clientCredentials": {"tokenUrl": TOKEN_URL, "scopes": {}}},
     },
     "oidc": {
         "type": "openIdConnect",
@@ -220,8 +220,8 @@ def test_our_client_reads_each_scheme(name: str) -> None:
     assert scheme.open_id_connect_url == expected.get("openIdConnectUrl", "")
     if name in FLOWS:
         ((flow, terms),) = scheme.flows.items()
-        assert (flow, terms["tokenUrl"], terms["scopes"]) == (FLOWS[name], TOKEN, SCOPES)
-        assert terms.get("authorizationUrl", LOGIN) == LOGIN
+        assert (flow, terms["tokenUrl"], terms["scopes"]) == (FLOWS[name], TOKEN_URL, SCOPES)
+        assert terms.get("authorizationUrl", LOGIN_URL) == LOGIN_URL
 
 
 def test_our_client_reads_that_one_scheme_is_enough() -> None:
@@ -248,9 +248,9 @@ async def test_all_clients_read_the_schemes_of_an_agent(extended: bool) -> None:
     client_card = AgentCard.from_dict(deepcopy(document))
     assert client_card.security_schemes["apiKey"].name == "X-API-Key"
     assert client_card.capabilities.extended_agent_card
-    sdk_card = old.AgentCard.model_validate(document)
-    assert sdk_card.security == [{"apiKey": []}]
-    assert sdk_card.supports_authenticated_extended_card
+    old_card = old.AgentCard.model_validate(document)
+    assert old_card.security == [{"apiKey": []}]
+    assert old_card.supports_authenticated_extended_card
 
 
 @pytest.mark.anyio
