@@ -135,7 +135,7 @@ STORE: ContextVar[str] = ContextVar("store", default="memory")
 
 @contextmanager
 def agent(options: Json | None = None, **settings: Any) -> Iterator[Caller]:
-    """Run an agent in development mode, which signs with SECRET; yield a client of it."""
+    """Run an agent that signs with SECRET, in development mode; yield its client."""
     registry, held = Registry(), HeldModule()
     registry.register("echo", Echo())
     registry.register("held", held)

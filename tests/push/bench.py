@@ -144,7 +144,7 @@ async def bench(
     store: InMemoryTaskStore | None = None,
     retries: Sequence[float] = (600, 600),
 ) -> AsyncIterator[Bench]:
-    """Yield a delivery queue; check that it ends empty and without unhandled errors."""
+    """Yield a bench; then check that nothing is left in its queue and no error was unhandled."""
     unhandled_errors: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _, error_context: unhandled_errors.append(error_context)

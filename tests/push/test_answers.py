@@ -38,7 +38,7 @@ from .posting import posting
 pytestmark = pytest.mark.anyio
 
 CHUNK = 2**16
-"""Bytes that httpcore reads at once."""
+"""Bytes that httpcore asks for in one read."""
 SHORT_TIMEOUT = 0.3
 """Timeout of an attempt in these tests, in seconds."""
 UNDER_DEFAULT_TIMEOUT = 10 * 0.9

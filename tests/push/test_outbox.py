@@ -39,7 +39,7 @@ def test_a_silent_webhook_delays_no_task() -> None:
 
 
 @local_store
-def test_a_silent_receiver_delays_no_other() -> None:
+def test_a_silent_receiver_delays_no_other_receiver() -> None:
     def answer(delivery: Delivery) -> Reply:
         return SILENT
 
@@ -131,7 +131,7 @@ def test_pending_notifications_are_tried_once_more_at_shutdown(
 
 
 @local_store
-def test_the_end_of_a_task_at_shutdown_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_task_at_shutdown_is_delivered() -> None:
     with receiving() as receiver:
         with agent({"shutdown_timeout": 0.5}) as caller:
             caller.send("held", wait=False, url=receiver.url)

@@ -29,14 +29,14 @@ class FakeSystem:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.lookups = threading.Semaphore(0)
-        self.fails: type[Exception] | None = None
+        self.error: type[Exception] | None = None
 
     def __call__(self, host: str, port: int, *_: Any, **__: Any) -> list[Any]:
         if "slow" in host:
             self.lookups.release()
             self.gate.wait(PATIENCE)
-            if self.fails:
-                raise self.fails("too late")
+            if self.error:
+                raise self.error("too late")
         order = [ADDRESSES[0], ADDRESSES[0], ADDRESSES[1]]
         return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in order]
 
@@ -110,7 +110,7 @@ async def test_the_number_of_lookup_threads_is_limited(
     )
 
 
-async def test_slow_names_of_a_principal_do_not_delay_others(
+async def test_slow_names_of_a_principal_do_not_delay_another_principal(
     system: FakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard_module, "LOOKUP_TIMEOUT", 0.5)
@@ -129,7 +129,7 @@ async def test_a_lookup_can_be_cancelled(system: FakeSystem) -> None:
     asyncio.get_running_loop().set_exception_handler(
         lambda _, error_context: unhandled_errors.append(error_context)
     )
-    resolver, system.fails = Resolver(), OSError
+    resolver, system.error = Resolver(), OSError
     task = asyncio.create_task(resolver(SLOW, 443, "ada"))
     await system.wait_for_lookup()
     task.cancel()
@@ -172,15 +172,15 @@ def test_a_process_can_end_during_a_lookup() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "not found\n", "")
 
 
-@pytest.mark.parametrize("fails", [None, OSError, UnicodeError])
+@pytest.mark.parametrize("error", [None, OSError, UnicodeError])
 def test_a_lookup_that_outlasts_the_event_loop_raises_no_error(
-    fails: type[Exception] | None, system: FakeSystem, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception] | None, system: FakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard_module, "LOOKUP_TIMEOUT", 0.05)
     unhandled_errors: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", unhandled_errors.append)
     monkeypatch.setattr(sys, "unraisablehook", unhandled_errors.append)
-    system.fails = fails
+    system.error = error
     assert not asyncio.run(resolves(SLOW))
     (thread,) = resolver_threads()
     system.gate.set()

@@ -77,7 +77,7 @@ def test_all_urls_of_an_origin_have_one_secret(url: str, origin: str) -> None:
     ],
 )
 def test_a_url_that_no_webhook_can_have_has_no_secret(url: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # some come from urlsplit
+    with pytest.raises(ValueError):  # noqa: PT011  # some errors are of urlsplit
         Signer([SECRET]).secrets(url)
 
 

@@ -42,7 +42,7 @@ async def start_task(store: SqliteStore, name: str, owner: str, url: str) -> Non
     await begun(store, new_record(name, owner), [Webhook(config, "1.0")])
 
 
-async def test_slow_hosts_of_many_principals_do_not_starve_others(
+async def test_slow_hosts_of_many_principals_do_not_starve_another_principal(
     tmp_path: Path,
 ) -> None:
     with receiving() as quick, socket.create_server(("0.0.0.0", 0), backlog=1000) as silent:
@@ -75,6 +75,7 @@ async def test_a_drained_queue_leaves_no_asyncio_task(tmp_path: Path) -> None:
             for number in range(20):
                 await start_task(store, f"t{number}", "ada", receiver.url)
             push.queue.start()
+            # one that is answered, and eight that wait: the most for one host at a time
             await asyncio.to_thread(receiver.wait, 9)
             await push.queue.drain(0)
             assert asyncio.all_tasks() <= before
