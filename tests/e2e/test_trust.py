@@ -296,11 +296,11 @@ def forged_token(issuer: Issuer) -> str:
 def test_a_request_without_a_valid_token_is_refused(
     case: str, http: httpx.Client, issuer: Issuer
 ) -> None:
-    other_tokens = {
+    unissued_tokens = {
         "malformed": "no-token.at-all.not-one",
         "signed with another key": forged_token(issuer),
     }
-    token = other_tokens.get(case) or issuer.token(
+    token = unissued_tokens.get(case) or issuer.token(
         "ada", "payroll", **REFUSED.get(case, ({}, ""))[0]
     )
     if case != "missing":

@@ -91,7 +91,7 @@ INVALID = {
     "another header": "https://hooks.example.com/\r\nX-Evil:1",
     "null": "https://hooks.example.com/\0",
     "null in the host": "https://127.0.0.1\0.example.com/",
-    "delete": "https://hooks.example.com/\x7f",
+    "delete character": "https://hooks.example.com/\x7f",
     "Latin-1 control character": "https://hooks.example.com/\x85",
     "letters beyond ASCII": "https://bücher.example/",
     "digits beyond ASCII": "https://①②⑦.⓪.⓪.①/",
