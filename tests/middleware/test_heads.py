@@ -79,7 +79,7 @@ class FakeTransport(asyncio.Transport):
 
 
 def connected_protocol(app: ASGIApp) -> tuple[RequestTimeoutProtocol, FakeTransport]:
-    """Return a protocol before *app*, connected to a fake transport."""
+    """Return a protocol that serves *app*, connected to a fake transport."""
     config = uvicorn.Config(app, lifespan="off")
     config.load()
     protocol, transport = RequestTimeoutProtocol(config, ServerState(), {}), FakeTransport()

@@ -50,23 +50,23 @@ def similar_paths(page: str) -> Iterator[str]:
     yield page.replace("e", "\uff45")
 
 
-def rest_paths(tenant: str) -> Iterator[str]:
-    """Yield a path for each route of the REST bindings."""
+def rest_paths(prefix: str) -> Iterator[str]:
+    """Yield a path for each route of the REST bindings, below *prefix*."""
     for routes in (rest.ROUTES, rest03.ROUTES):
         for verb, pattern, method in routes:
             path = re.sub(r"\(\?P<\w+>[^()]*\)", "t1", pattern.pattern)
             matched = rest.route(verb, path, routes)
             assert matched
             assert matched[0] == method
-            yield f"/{tenant}{path}"
+            yield f"/{prefix}{path}"
 
 
 def paths_to_try(app: Starlette) -> set[str]:
     """Return the path of every route, and many that do not exist."""
     paths = {route.path for route in app.routes if hasattr(route, "path")}
     assert {*PAGES, "/"} < paths
-    for tenant in ("", "acme/", "health/", "metrics/", ".well-known/"):
-        paths |= {*rest_paths(tenant)}
+    for prefix in ("", "acme/", "health/", "metrics/", ".well-known/"):
+        paths |= {*rest_paths(prefix)}
     for page in (*PAGES, "/message:send"):
         paths |= {*similar_paths(page)}
     return paths | {*OTHERS}
