@@ -41,7 +41,7 @@ ssl.create_default_context = _create_default_context
 
 @pytest.fixture
 def without_coverage() -> Iterator[None]:
-    """Let the threads that a test starts run at full speed: coverage slows down some code more."""
+    """Run a test and the threads that it starts without the tracing of coverage, which is slow."""
     traces, thread_traces = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(cast("Any", None))  # typeshed does not allow None, unlike the documentation
@@ -52,7 +52,7 @@ def without_coverage() -> Iterator[None]:
 
 @pytest.fixture
 def short_turns() -> Iterator[None]:
-    """Let threads that compute hand over sooner, so that the event loop waits less for them."""
+    """Let threads that compute release the GIL sooner, so that the event loop waits less for it."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(interval / 50)
     yield

@@ -27,7 +27,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def agent(sandbox: Path) -> Iterator[str]:
-    """Yield the URL of an agent that serves the examples and the modules of `modules`."""
+    """Yield the URL of an agent that serves the examples and the test modules."""
     with closing(modules.executor()) as executor, running(executor) as url:
         yield url
 

@@ -150,11 +150,11 @@ async def test_the_sdk_client_creates_reads_lists_and_deletes_push_configs(
 ) -> None:
     client, task = clients.blocking, await clients.send(request_to("test.echo", {}))
     push_config = webhook(task.id)
-    config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
+    get_request = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     list_request = ListTaskPushNotificationConfigsRequest(task_id=task.id)
     delete_request = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     assert await client.create_task_push_notification_config(push_config) == push_config
-    assert await client.get_task_push_notification_config(config_ref) == push_config
+    assert await client.get_task_push_notification_config(get_request) == push_config
     if binding == "rest-0.3":  # the SDK cannot list or delete configs over this binding
         with pytest.raises(NotImplementedError):
             await client.list_task_push_notification_configs(list_request)
@@ -165,7 +165,7 @@ async def test_the_sdk_client_creates_reads_lists_and_deletes_push_configs(
     await client.delete_task_push_notification_config(delete_request)
     assert not (await client.list_task_push_notification_configs(list_request)).configs
     with pytest.raises(TaskNotFoundError):
-        await client.get_task_push_notification_config(config_ref)
+        await client.get_task_push_notification_config(get_request)
     with pytest.raises(InvalidParamsError):
         await client.create_task_push_notification_config(webhook(task.id, "ftp://127.0.0.1/"))
 
@@ -178,8 +178,8 @@ async def test_a_message_of_the_sdk_client_can_carry_a_push_config(
     send_request = request_to("test.echo", {"n": 1})
     send_request.configuration.task_push_notification_config.CopyFrom(push_config)
     task = await clients.send(send_request)
-    config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
-    returned = await clients.blocking.get_task_push_notification_config(config_ref)
+    get_request = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
+    returned = await clients.blocking.get_task_push_notification_config(get_request)
     assert returned == webhook(task.id, receiver.url)
     await asyncio.to_thread(receiver.wait, 3)
     assert receiver.states == STATES
@@ -221,7 +221,7 @@ def test_a_program_of_protocol_0_3_gets_its_notifications(
         "token": "t-1",
         "authentication": {"schemes": ["Bearer"], "credentials": "sesame"},
     }
-    no_token = {"token": ""} if transport == "HTTP+JSON" else {}  # the SDK adds it
+    no_token = {"token": ""} if transport == "HTTP+JSON" else {}  # the SDK adds an empty token
     assert steps["set"]["config"] == {
         "id": steps["send"]["task"],
         "url": receiver.url,

@@ -194,7 +194,7 @@ def test_an_invalid_request_gets_a_valid_error(
     assert code(answer) == expected
 
 
-def test_another_content_type_gets_a_valid_error(http: httpx.Client) -> None:
+def test_a_content_type_other_than_json_gets_a_valid_error(http: httpx.Client) -> None:
     answer = Rpc(http).post(b"{}", **{"content-type": "text/plain"})
     schema_of("JSONRPCErrorResponse").validate(answer)
     assert code(answer) == -32005
@@ -213,8 +213,8 @@ def test_the_card_is_valid_in_both_protocols(http: httpx.Client) -> None:
     card = parse(http.get("/.well-known/agent-card.json").text)
     schema_of("AgentCard", closed=False).validate(card)
     modern = ParseDict(card, a2a.AgentCard(), ignore_unknown_fields=True)
-    defined = set(paths(MessageToDict(modern, always_print_fields_with_no_presence=True)))
-    assert {path for path in paths(card) if path not in defined and "apcore" not in path} == {
+    paths_in_1_0 = set(paths(MessageToDict(modern, always_print_fields_with_no_presence=True)))
+    assert {path for path in paths(card) if path not in paths_in_1_0 and "apcore" not in path} == {
         "url",
         "protocolVersion",
         "preferredTransport",

@@ -209,7 +209,7 @@ class TestMarkdownHtml:
             ("-\n#\n**", "<p>-\n#\n**</p>"),
         ],
     )
-    async def test_the_subset_is_rendered(
+    async def test_supported_markdown_is_rendered(
         self, executor: Executor, text: str, expected: str
     ) -> None:
         assert await html(executor, text) == expected
@@ -234,7 +234,7 @@ class TestMarkdownHtml:
         for harm in ("<script", "<img", "<b>", "<i>", '"onclick', 'href="java', 'href="data'):
             assert harm not in rendered
 
-    async def test_links_to_other_schemes_stay_text(self, executor: Executor) -> None:
+    async def test_links_with_unsupported_schemes_stay_text(self, executor: Executor) -> None:
         assert await html(executor, "[x](ftp://example.org)") == "<p>[x](ftp://example.org)</p>"
 
 
@@ -433,7 +433,7 @@ class TestUnitsConvert:
         await peer.send("units.convert", data, contextId="trip")
         assert (await self.convert(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
 
-    async def test_messages_to_other_skills_are_ignored(self, peer: Peer) -> None:
+    async def test_earlier_messages_without_a_measure_are_ignored(self, peer: Peer) -> None:
         await self.convert(peer, "5 km in mi")
         parts = [peer.part(text="5 km in the woods"), peer.part(data=[5]), peer.part(data={})]
         await peer.send("text.stats", *parts, contextId="trip")

@@ -50,12 +50,18 @@ def secret_of(url: str) -> str:
     return receiver_secret(SECRET, origin_of(url))
 
 
-def signed_headers(url: str, body: str, *, age: float = 0) -> dict[str, str]:
+def signed_headers(
+    url: str, body: str, *, message_id: str = "msg_1", age: float = 0
+) -> dict[str, str]:
     """Return the headers of a notification that is *age* seconds old."""
     sent_at = datetime.now(UTC) - timedelta(seconds=age)
-    signature = Webhook(secret_of(url)).sign("msg_1", sent_at, body)
+    signature = Webhook(secret_of(url)).sign(message_id, sent_at, body)
     timestamp = str(int(sent_at.timestamp()))
-    return {"webhook-id": "msg_1", "webhook-timestamp": timestamp, "webhook-signature": signature}
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": signature,
+    }
 
 
 def test_each_state_of_a_task_is_printed_once_in_either_version() -> None:
@@ -81,10 +87,7 @@ def test_forged_and_old_notifications_are_refused_and_none_is_printed_twice() ->
         assert httpx.post(url, content=body, headers=signed_headers(url, body)).status_code == 204
         assert httpx.post(url, content=body, headers=signed_headers(url, body)).status_code == 204
         other_body = body.replace("t1", "t2")
-        headers = {**signed_headers(url, other_body), "webhook-id": "msg_2"}
-        now = datetime.now(UTC)
-        headers["webhook-signature"] = Webhook(secret_of(url)).sign("msg_2", now, other_body)
-        headers["webhook-timestamp"] = str(int(now.timestamp()))
+        headers = signed_headers(url, other_body, message_id="msg_2")
         assert httpx.post(url, content=other_body, headers=headers).status_code == 204
         assert lines.readline() == "task t1 is working\n"
         assert lines.readline() == "task t2 is working\n"

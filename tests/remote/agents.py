@@ -85,9 +85,9 @@ class Asker:
 
     async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
         services: Services = context.services
-        self.answers.append(services.answer)
         if services.answer is None:
             services.ask("Which day?", **self.question)
+        self.answers.append(services.answer)
         return {"inputs": inputs, "answer": list(services.answer)}
 
     async def on_abandoned(self, inputs: dict[str, Any], context: Any) -> None:

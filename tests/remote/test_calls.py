@@ -132,8 +132,8 @@ async def states(client: Any) -> list[str]:
 
 async def test_a_disconnected_caller_cancels_the_remote_task() -> None:
     gate = Gate()
-    async with chain({"work": ActionModule(gate)}, "c") as (agent, remote):
-        stream = agent.client.stream_message({"a": 1}, skill="remote.c.work")
+    async with chain({"work": ActionModule(gate)}, "c") as (gateway, remote):
+        stream = gateway.client.stream_message({"a": 1}, skill="remote.c.work")
         await anext(stream)
         await gate.reached.wait()
         await stream.aclose()
@@ -171,7 +171,7 @@ async def test_a_remote_error_is_logged_and_its_text_is_not_in_the_task(
     assert "remote_call_failed" in events
 
 
-async def test_inputs_that_only_the_remote_refuses_are_named() -> None:
+async def test_fields_that_only_the_remote_agent_refuses_are_named() -> None:
     async with serving({"work": Forecast()}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
@@ -208,10 +208,11 @@ async def test_an_agent_that_is_down_fails_its_calls() -> None:
 @pytest.mark.parametrize("names", CHAINS)
 async def test_files_usage_progress_and_metadata_pass_through(names: str) -> None:
     parts_received: list[Any] = []
+    locales: list[Any] = []
 
     async def work(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         parts_received.extend(context.services.parts)
-        parts_received.append(context.services.request_metadata["locale"])
+        locales.append(context.services.request_metadata["locale"])
         yield Progress("Reading", {"page": 1})
         yield Usage(10, 2)
         yield Usage(1, 1)
@@ -232,7 +233,7 @@ async def test_files_usage_progress_and_metadata_pass_through(names: str) -> Non
         ]
         (raw,) = [part for part in parts_received if "raw" in part]
         assert Part.from_dict(raw) == png
-        assert parts_received[-1] == "de"
+        assert locales == ["de"]
         progress = [e.status.message for e in events if isinstance(e, TaskStatusUpdateEvent)]
         assert [(m.parts[0].text, m.parts[1].data) for m in progress if m] == [
             ("Reading", {"page": 1})
@@ -250,7 +251,7 @@ async def test_files_usage_progress_and_metadata_pass_through(names: str) -> Non
         assert task.metadata["model"] == "m-1"
 
 
-async def test_a_skill_that_is_not_exposed_is_hidden_from_other_agents() -> None:
+async def test_a_skill_that_is_not_exposed_can_be_called_only_by_local_modules() -> None:
     async def outer(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("remote.c.work", inputs, context)
 
@@ -264,7 +265,7 @@ async def test_a_skill_that_is_not_exposed_is_hidden_from_other_agents() -> None
             assert await states(remote.client) == ["completed"]
 
 
-async def test_a_plain_program_calls_and_streams() -> None:
+async def test_a_program_without_a_server_calls_and_streams() -> None:
     async def count(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         for number in range(3):
             yield {"number": number}

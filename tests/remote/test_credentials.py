@@ -41,7 +41,9 @@ def user_token() -> str:
     return mint(Identity("ada", roles=("operator",)), "gateway", key=USER_KEY)
 
 
-def start(stack: ExitStack, folder: Path, remote: dict[str, Any], **variables: str) -> Process:
+def start_gateway(
+    stack: ExitStack, folder: Path, remote: dict[str, Any], **variables: str
+) -> Process:
     """Start a gateway that authenticates its callers, with a remote agent."""
     (folder / "gateway.yaml").write_text(
         yaml.safe_dump(
@@ -94,7 +96,7 @@ def test_a_gateway_signs_the_identity_of_the_caller_and_the_agent_verifies_it(
             "server_url": remote.url,
             "mint": {"key": "minting.pem", "audience": AUDIENCE, "issuer": ISSUER},
         }
-        gateway = start(stack, tmp_path, entry)
+        gateway = start_gateway(stack, tmp_path, entry)
         published = httpx.get(f"{gateway.url}/.well-known/jwks.json", trust_env=False).json()
         assert published == {"keys": [SigningKey(P256.private_pem).public_jwk]}
         with SyncA2AClient(gateway.url, auth=f"Bearer {user_token()}", timeout=PATIENCE) as client:
@@ -125,11 +127,12 @@ def test_a_gateway_gets_its_own_token_as_an_oauth_client(tmp_path: Path) -> None
             "scope": "agents",
         }
         secret = {f"{SECRET_VARIABLE}TOOLS": SECRET}
-        gateway = start(stack, tmp_path, entry, **secret)
+        gateway = start_gateway(stack, tmp_path, entry, **secret)
         with SyncA2AClient(gateway.url, auth=f"Bearer {user_token()}", timeout=PATIENCE) as client:
             assert client.call("remote.tools.whoami", {})["id"] == "gateway"
         assert len(issuer.tokens) == 1
         assert SECRET not in gateway.log
+        # the variable with the secret is not taken for a misspelled option
         assert "is not an option" not in gateway.log
 
 

@@ -36,7 +36,7 @@ async def registered_skill_at(
     Args:
         urls: The URLs on the card.
         source: The address of the agent itself.
-        names: Addresses of further names.
+        names: Addresses of further hosts, by name.
         options: Arguments of the `RemoteAgent`.
 
     Yields:
@@ -105,7 +105,7 @@ async def test_a_name_that_changes_its_address_is_refused_at_the_connection() ->
         await call(executor)
         requests.clear()
         with pytest.raises(RemoteFailedError):
-            await call(executor)  # the first connection is closed
+            await call(executor)  # connects again, since the first connection is closed
         assert requests == []
 
 
@@ -172,7 +172,7 @@ async def test_a_redirect_does_not_lead_into_the_network_of_the_gateway(location
         assert inside.requests == []
 
 
-async def test_a_private_agent_may_be_redirected_inside_of_its_network() -> None:
+async def test_a_private_agent_may_be_redirected_inside_its_network() -> None:
     def script(request: Request) -> Iterable[Step]:
         if request.headers["host"] == "agent.example":
             return reply(status=302, location="http://inside.example/card")
@@ -216,7 +216,7 @@ def posts(server: RawServer) -> list[Request]:
     return [request for request in server.requests if request.method == "POST"]
 
 
-def test_private_hosts_are_read_from_the_config_file() -> None:
+def test_private_hosts_in_the_config_file_may_be_one_text_and_are_checked() -> None:
     entry = {"name": "c", "server_url": AGENT, "private_hosts": "10.0.0.0/8"}
     assert remote_agents([entry], expose=False)[0].name == "c"
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
@@ -227,6 +227,6 @@ def test_a_host_whose_address_is_not_known_is_not_allowed() -> None:
     assert not DestinationRules(["*"])(Destination("agent.example", "", OUTSIDE))
 
 
-def test_private_hosts_must_be_a_list() -> None:
+def test_private_hosts_as_an_argument_must_be_a_list() -> None:
     with pytest.raises(ValueError, match="list"):
         RemoteAgent(AGENT, name="c", private_hosts="10.0.0.0/8")

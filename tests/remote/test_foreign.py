@@ -28,7 +28,7 @@ class Foreign:
         server: The program in `tests/client/servers`.
         path: The path of its base URL.
         skill: The id of its skill; `agent` if its card lists none.
-        chunks: The chunks of `count 3`.
+        chunks: The chunks of the answer to `count 3`.
         question: Its question in words; empty if it has none.
         error: The text of its error; some libraries hide the agent's own text.
     """
@@ -70,7 +70,7 @@ def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[Foreign, str]]:
 
 @asynccontextmanager
 async def gateway(foreign: tuple[Foreign, str]) -> AsyncIterator[tuple[Foreign, Agent, str]]:
-    """Serve the skills of a foreign agent; yield it, the gateway and the id of its only skill."""
+    """Serve a foreign agent's skill; yield the agent, the gateway, and the skill's id there."""
     agent, url = foreign
     async with serving({}, RemoteAgent(url, name="far", expose=True)) as gateway_agent:
         skills = [skill.id for skill in (await gateway_agent.client.agent_card).skills]
@@ -99,7 +99,7 @@ async def test_a_question_of_a_foreign_agent_is_answered_through_the_gateway(
 ) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):
         if not agent.question:
-            pytest.skip("the program has no questions in words")
+            pytest.skip("the agent asks no questions in words")
         with pytest.raises(InputRequired, match=agent.question) as asked:
             await gateway_agent.client.call(skill, "ask")
         task = await gateway_agent.client.reply(asked.value.task, "this one")
@@ -107,20 +107,21 @@ async def test_a_question_of_a_foreign_agent_is_answered_through_the_gateway(
 
 
 async def test_a_cancel_reaches_a_foreign_agent(foreign: tuple[Foreign, str]) -> None:
-    started: list[str] = []
+    task_ids: list[str] = []
 
     class LeftError(Exception):
         """The reader has left."""
 
     def leave(event: Event) -> None:
-        started.append(event.id if isinstance(event, Task) else event.task_id)
+        task_ids.append(event.id if isinstance(event, Task) else event.task_id)
         raise LeftError
 
     async with gateway(foreign) as (agent, gateway_agent, skill):
         remote = gateway_agent.remotes["far"]
+        # the skill id is empty for an agent whose card lists no skills
         with pytest.raises(LeftError):
             await remote.send(agent.skill.removeprefix("agent"), "slow 60", on_event=leave)
-        task = await remote.client.get_task(started[0])
+        task = await remote.client.get_task(task_ids[0])
         assert task.status.state == TaskState.CANCELED
         gateway_task = await gateway_agent.client.send_message(
             "slow 60", skill=skill, blocking=False

@@ -122,7 +122,7 @@ async def test_a_hostile_answer_fails_the_call(
         assert len(sent) == 1
 
 
-async def test_an_endless_output_is_cut_off_and_its_task_canceled() -> None:
+async def test_an_output_that_is_too_large_is_cut_off_and_its_task_canceled() -> None:
     methods: list[str] = []
 
     def script(request: Request) -> Iterable[Step]:

@@ -99,7 +99,7 @@ def rules(*denied: str) -> ACL:
     )
 
 
-async def test_each_agent_applies_its_own_rules() -> None:
+async def test_a_remote_agent_applies_its_own_rules() -> None:
     registry = registry_of({"work": ActionModule(echo), "admin": ActionModule(echo)})
     denying_executor = Executor(registry, acl=rules("admin"))
     async with listening(app_of(denying_executor, url=None)) as url:
@@ -108,15 +108,15 @@ async def test_each_agent_applies_its_own_rules() -> None:
         app = app_of(
             Executor(gateway_registry, acl=rules("remote.c.none")), url=None, companions=[agent]
         )
-        async with listening(app) as gateway_url, RemoteAgent(gateway_url, name="g") as client:
+        async with listening(app) as gateway_url, RemoteAgent(gateway_url, name="g") as gateway:
             own_registry = Registry()
             # the card of the agent does not show skills that the gateway may not call
-            assert await client.register(own_registry) == ["remote.g.c.work"]
+            assert await gateway.register(own_registry) == ["remote.g.c.work"]
             executor = Executor(own_registry)
             assert await executor.call_async("remote.g.c.work", {"a": 1}) == {"a": 1}
             denying_executor.set_acl(rules("work"))
             with pytest.raises(TaskFailedError):
-                await client.client.call("remote.c.work", {})
+                await gateway.client.call("remote.c.work", {})
             with pytest.raises((ACLDeniedError, RemoteFailedError)):
                 await executor.call_async("remote.g.c.work", {})
 

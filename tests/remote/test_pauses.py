@@ -79,7 +79,7 @@ async def test_an_answer_is_passed_on_unchanged(names: str) -> None:
         task = await ask(agents[0], names, {})
         task = await agents[0].client.reply(task, Message(tuple(parts)))
         assert task.status.state == "completed"
-    assert [Part.from_dict(part) for part in asker.answers[1]] == parts
+    assert [Part.from_dict(part) for part in asker.answers[0]] == parts
 
 
 @pytest.mark.parametrize("names", CHAINS)
@@ -96,7 +96,7 @@ async def test_the_question_is_asked_again_after_an_answer_that_does_not_fit(nam
 
 @pytest.mark.parametrize("answer", ["yes", "no"])
 @pytest.mark.parametrize("names", CHAINS)
-async def test_an_approval_is_asked_for_locally_and_given_to_the_remote_agent(
+async def test_a_remote_approval_pauses_the_local_task_until_the_caller_answers(
     names: str, answer: str
 ) -> None:
     calls: list[Inputs] = []
@@ -138,7 +138,7 @@ async def test_an_expired_question_ends_the_remote_task() -> None:
             assert await states([gateway, remote]) == [["failed"], ["canceled"]]
 
 
-async def test_approval_may_be_asked_for_locally_before_the_agent_is_called() -> None:
+async def test_with_local_approval_the_task_pauses_before_the_agent_is_called() -> None:
     async with serving({"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, approve="local")
         async with serving({}, agent) as gateway:
@@ -168,7 +168,7 @@ async def test_a_module_that_calls_two_remote_skills_gets_the_answer_to_the_seco
             assert task.value["second"]["answer"] == [{"text": "Friday"}]
 
 
-async def test_a_plain_program_gets_the_question_and_answers_it() -> None:
+async def test_a_program_without_a_server_gets_the_question_and_answers_it() -> None:
     async with serving({"work": Asker(field="day")}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
@@ -179,7 +179,7 @@ async def test_a_plain_program_gets_the_question_and_answers_it() -> None:
             assert task.value["inputs"] == {"a": 1, "day": "Friday"}
 
 
-async def test_a_stream_that_resumes_after_an_answer_has_the_output() -> None:
+async def test_the_stream_of_an_answer_has_the_output() -> None:
     async with chain({"work": Asker()}, "bc") as agents:
         client = agents[0].client
         async with aclosing(client.stream_message({}, skill=skill_of("bc"))) as events:

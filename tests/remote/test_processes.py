@@ -28,7 +28,7 @@ import asyncio
 from pathlib import Path
 
 class Count:
-    description = "Counts, as far as the files in its folder allow."
+    description = "Counts, as far as the files in the working folder allow."
     input_schema = output_schema = Free
 
     async def stream(self, inputs, context):
@@ -86,7 +86,7 @@ class Free(BaseModel, extra="allow"):
 
 """
 KEY = "a-key-for-all-agents-of-the-chain"
-KEYS = {"APCORE_A2A_AUTH_TYPE": "apikey", "APCORE_A2A_AUTH_KEY": KEY}
+VARIABLES = {"APCORE_A2A_AUTH_TYPE": "apikey", "APCORE_A2A_AUTH_KEY": KEY}
 
 
 class Chain:
@@ -119,12 +119,12 @@ def chain(tmp_path: Path) -> Iterator[Chain]:
     with ExitStack() as stack:
         listen = ["--host", "127.0.0.1", "--port", "0"]
         command = [*COMMAND, "serve", str(folder), *listen]
-        processes = [stack.enter_context(process(command, tmp_path, KEYS))]
+        processes = [stack.enter_context(process(command, tmp_path, VARIABLES))]
         for name in "cb":
             remote = f"{name}={processes[0].url}"
-            keys = {**KEYS, f"APCORE_A2A_REMOTE_KEY_{name.upper()}": KEY}
+            variables = {**VARIABLES, f"APCORE_A2A_REMOTE_KEY_{name.upper()}": KEY}
             command = [*COMMAND, "serve", "--remote", remote, *listen]
-            processes.insert(0, stack.enter_context(process(command, tmp_path, keys)))
+            processes.insert(0, stack.enter_context(process(command, tmp_path, variables)))
         yield Chain(tmp_path, processes, [server.url for server in processes])
 
 
@@ -147,7 +147,7 @@ async def test_a_stream_passes_chunk_by_chunk(chain: Chain) -> None:
     assert chunks == [{"number0": 0}, {"number1": 1}, {"number2": 2}]
 
 
-async def test_a_question_and_an_approval_pause_all_three_tasks(chain: Chain) -> None:
+async def test_a_question_and_an_approval_pass_through_all_three_processes(chain: Chain) -> None:
     async with chain.client() as client:
         with pytest.raises(InputRequired) as asked:
             await client.call("remote.b.c.ask", {})
@@ -180,7 +180,7 @@ async def test_a_call_fails_if_the_agent_in_the_middle_is_killed(chain: Chain) -
             await call
         data: Any = failed.value.data
         assert data["type"] == "RemoteFailedError"
-        # the last agent lost its client: whether its task ends is a matter of disconnect_grace
         with pytest.raises(TaskFailedError):
             await client.call("remote.b.c.wait", {})
+    # the last agent lost its client: whether its task ends is a matter of disconnect_grace
     assert await states(chain, 0) == [["failed", "failed"]]

@@ -90,7 +90,7 @@ def test_the_first_of_several_keys_signs() -> None:
         forward_identity(AUDIENCE, key=[])
 
 
-async def test_the_keys_of_all_agents_and_of_the_cards_are_published_once() -> None:
+async def test_the_keys_of_all_agents_and_of_the_card_are_published_once() -> None:
     first = minting_agent(P256.private_pem, ED25519.private_pem)
     second = minting_agent(P384.private_pem, name="d")
     options = {"card_key": P256.private_pem, "url": "https://gateway.example.com"}

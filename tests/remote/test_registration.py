@@ -76,7 +76,7 @@ async def test_an_agent_without_skills_on_its_card_is_one_module() -> None:
     async with listening(cards.app) as url, RemoteAgent(url, name="far") as agent:
         assert await agent.register(registry) == ["remote.far.agent"]
         assert registry.get("remote.far.agent").description == "Answers."
-        # an agent of this project that shows this caller no skills
+        # with our extension on the card, no listed skill means no skill at all
         cards.set_skills(**{"no skill": {}})
         assert await agent.refresh() == []
 

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, from a client through two agents to a webhook."""
+"""Spans of OpenTelemetry: of calls through two agents, webhooks, failures and pauses."""
 
 import sys
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ EXPORTER = InMemorySpanExporter()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def provider() -> None:
+def _export_spans() -> None:
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
         provider = TracerProvider()

@@ -22,7 +22,7 @@ async def trace_of(agent: Agent, task_id: str) -> dict[str, Any]:
     return trace
 
 
-async def test_a_trace_has_an_approval_a_nested_and_a_remote_call() -> None:
+async def test_a_trace_has_an_approval_and_a_nested_and_a_remote_call() -> None:
     async def plan(inputs: Any, context: Any) -> Any:
         executor = front.app.state.agent.setup.executor
         await executor.call_async("pay", inputs, context)
@@ -58,7 +58,7 @@ async def test_a_trace_has_an_approval_a_nested_and_a_remote_call() -> None:
     assert ("module", "work") in [(span["kind"], span["name"]) for span in inner_trace["spans"]]
 
 
-async def test_a_skill_of_another_agent_is_a_remote_call_itself() -> None:
+async def test_the_trace_shows_an_exposed_remote_skill_as_a_remote_call() -> None:
     async with (
         serving({"work": ActionModule(echo)}) as behind,
         serving({}, RemoteAgent(behind.url, name="b", expose=True)) as front,

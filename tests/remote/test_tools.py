@@ -148,7 +148,7 @@ async def test_the_rules_for_the_caller_apply_to_the_calls_of_a_model() -> None:
         await toolset.call("secret", {"a": 1}, eve)
 
 
-async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_skill() -> None:
+async def test_a_call_raises_the_error_of_a_wrong_input_and_the_question_of_a_skill() -> None:
     async with (
         serving({"forecast": Forecast(), "ask": Asker()}) as agent,
         RemoteAgent(agent.url, name="weather") as remote,
@@ -166,7 +166,7 @@ async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_ski
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_function_is_called_with_each_event_in_order(is_async: bool) -> None:
+async def test_on_event_is_called_with_each_event_in_order(is_async: bool) -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         for word in ("one", "two", "three"):
             yield {word: True}
@@ -193,7 +193,7 @@ async def test_a_function_is_called_with_each_event_in_order(is_async: bool) -> 
     assert task.status.state.is_terminal
 
 
-async def test_a_function_that_raises_ends_the_task() -> None:
+async def test_an_exception_in_on_event_cancels_the_task() -> None:
     gate = Gate()
 
     def refuse(event: Any) -> None:

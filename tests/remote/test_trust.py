@@ -111,7 +111,7 @@ async def test_a_card_without_a_valid_signature_is_refused_or_logged(
             assert await agent.register(Registry()) == ["remote.c.work"]
 
 
-async def test_only_the_signed_members_of_a_card_are_used() -> None:
+async def test_only_the_signed_members_of_a_verified_card_are_used() -> None:
     # members that 1.0 does not have are not signed, so they are not used
     with serving_signed_card(note="added on the way") as url:
         verifier = CardVerifier([P256.pem])
@@ -125,7 +125,7 @@ async def test_only_the_signed_members_of_a_card_are_used() -> None:
             assert agent.card.extra["note"] == "added on the way"
 
 
-def test_without_the_auth_part_the_error_says_how_to_install_it() -> None:
+def test_without_the_auth_package_the_error_says_how_to_install_it() -> None:
     entry: dict[str, Any] = {"name": "c", "server_url": "https://agent.example.com"}
     entries: dict[str, dict[str, Any]] = {
         "trust": {**entry, "trust": "require"},

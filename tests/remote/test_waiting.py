@@ -39,7 +39,7 @@ class Recorder:
     """An ASGI application that records the JSON-RPC requests to the agent behind it.
 
     Attributes:
-        cuts: The number of responses whose connection is cut after `after` messages.
+        cuts: The number of responses whose connection is cut after `after` ASGI messages.
     """
 
     def __init__(self, app: Any, cuts: int = 0, after: int = 3) -> None:
@@ -47,7 +47,7 @@ class Recorder:
         self.cuts = cuts
         self.after = after
         self.methods: list[str] = []
-        self.keys: list[Any] = []
+        self.idempotency_keys: list[Any] = []
         self.authorizations: list[str] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -64,7 +64,7 @@ class Recorder:
         headers = dict(scope["headers"])
         self.authorizations.append(headers.get(b"authorization", b"").decode())
         sent_message = request["params"].get("message", {})
-        self.keys.append(sent_message.get("metadata", {}).get("idempotencyKey"))
+        self.idempotency_keys.append(sent_message.get("metadata", {}).get("idempotencyKey"))
         is_sent, count = False, 0
 
         async def replay() -> Any:
@@ -165,7 +165,7 @@ async def test_a_message_that_is_sent_again_starts_no_second_task() -> None:
         assert await Executor(registry).call_async("remote.c.work", {"a": 1}) == {"a": 1}
         recorder, _ = behind
         assert recorder.methods == ["SendStreamingMessage"] * 2
-        assert recorder.keys[0] == recorder.keys[1]
+        assert recorder.idempotency_keys[0] == recorder.idempotency_keys[1]
     assert calls == [{"a": 1}]
 
 
@@ -253,14 +253,14 @@ async def test_a_receiver_refuses_requests_without_the_token_of_a_task() -> None
         assert (await http.get(url)).status_code == 405
         with agent.receiver.expecting() as (config, event):
             headers = {"x-a2a-notification-token": config.token}
-            forged = {"task": {"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}
-            assert (await http.post(url, json=forged, headers=headers)).status_code == 204
+            notification = {"task": {"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}
+            assert (await http.post(url, json=notification, headers=headers)).status_code == 204
             assert event.is_set()
         assert (await http.post(url, json={}, headers=headers)).status_code == 401
 
 
 @pytest.mark.parametrize("url", ["ftp://a/b", "http://a", "http://a/", "/path"])
-def test_the_url_of_a_receiver_needs_a_host_and_a_path(url: str) -> None:
+def test_an_invalid_url_of_a_receiver_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="needs a host and a path"):
         WebhookReceiver(url)
 
