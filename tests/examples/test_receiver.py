@@ -64,7 +64,7 @@ def signed_headers(
     }
 
 
-def test_each_state_of_a_task_is_printed_once_in_either_version() -> None:
+def test_each_state_of_a_task_is_printed_once_in_0_3_and_in_1_0() -> None:
     with receiver() as (url, lines), agent() as caller:
         for send in (caller.send, caller.send_old):
             task = send(url=url)

@@ -38,7 +38,7 @@ class Agent:
 async def serving(
     modules: Mapping[str, object], *remotes: RemoteAgent, **options: Any
 ) -> AsyncIterator[Agent]:
-    """Serve modules and the skills of remote agents."""
+    """Serve modules, with *remotes* as companions."""
     registry = registry_of(modules)
     app = app_of(registry, companions=remotes, **{"url": None, **options})
     agents_by_name = {remote.name: remote for remote in remotes}

@@ -1,4 +1,4 @@
-"""Chains of three processes, each started by the command."""
+"""Chains of three processes, each started by `apcore-a2a serve`."""
 
 import asyncio
 import signal

@@ -247,7 +247,7 @@ async def test_a_loop_of_calls_ends() -> None:
         await to_x.refresh()
         with pytest.raises(TaskFailedError):
             await to_x.client.call("ping", {})
-    assert ping.count + pong.count == 9  # the first call, and eight more
+    assert ping.count + pong.count == 9  # the first call, and max_open (8) more
 
 
 async def test_the_number_of_hops_bounds_a_loop_through_other_processes() -> None:

@@ -204,9 +204,9 @@ async def serving_notified_gateway(
         agent = RemoteAgent(remote.url, name="c", expose=True, wait="webhook", receiver=receiver)
         app = app_of(Registry(), url=f"http://127.0.0.1:{port}", companions=[agent])
         async with serving_at(app, port):
-            client = RemoteAgent(f"http://127.0.0.1:{port}", name="gateway")
-            yield Agent(f"http://127.0.0.1:{port}", client.client, app, Registry(), {}), agent
-            await client.aclose()
+            gateway = RemoteAgent(f"http://127.0.0.1:{port}", name="gateway")
+            yield Agent(f"http://127.0.0.1:{port}", gateway.client, app, Registry(), {}), agent
+            await gateway.aclose()
 
 
 async def test_a_notification_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
