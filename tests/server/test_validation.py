@@ -9,12 +9,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from apcore import Config, SchemaLoader, SchemaValidationError
+from apcore import Config, Executor, SchemaLoader, SchemaValidationError
 from apcore_a2a_core.values import LARGE
 from apcore_a2a_server import Limits
 from apcore_a2a_server.modules.core_schemas import union_depth
@@ -654,6 +654,41 @@ async def test_long_texts_are_validated_outside_the_event_loop(
         assert await state(peer, "work", {"text": "x" * length}) == "completed"
     assert threads
     assert (threading.current_thread() not in threads) is in_thread
+
+
+@pytest.mark.parametrize("grown", ["inputs", "output"])
+async def test_values_that_a_module_lets_grow_are_validated_outside_the_event_loop(
+    grown: str,
+) -> None:
+    threads = list[threading.Thread]()
+
+    class ThreadRecorder(BaseModel):
+        text: str = ""
+
+        @model_validator(mode="before")
+        @classmethod
+        def record_thread(cls, data: Any) -> Any:
+            if "text" in data:
+                threads.append(threading.current_thread())
+            return data
+
+    async def grow(inputs: Inputs, context: Any) -> Inputs:
+        if grown == "inputs":
+            inputs["text"] = "x" * 100_000
+        output: Inputs = await executor.call_async("echo", inputs, context)
+        output["text"] = "x" * 100_000
+        if grown == "output":
+            return output
+        return await executor.call_async("echo", output, context)
+
+    echoing = ActionModule(echo, input_schema=ThreadRecorder)
+    growing = ActionModule(grow, output_schema=ThreadRecorder)
+    registry = registry_of({"echo": echoing, "grow": growing})
+    with closing(Executor(registry)) as executor:
+        async with serving(executor) as peer:
+            assert await state(peer, "grow", {}) == "completed"
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 def request_body(skill: str, data: str) -> bytes:

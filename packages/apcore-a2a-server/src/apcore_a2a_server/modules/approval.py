@@ -108,7 +108,7 @@ class PipelineRun(Protocol):
     spans: SpanLog
     """The spans of the run."""
     small_value: object
-    """The last input or output that was found to be small; it is not measured again."""
+    """The last input or output of the skill that was found to be small, to measure it once."""
 
     @property
     def is_admitted(self) -> bool:

@@ -117,7 +117,8 @@ class OffLoop(BaseStep):
         if value is not run.small_value:
             if is_large_or_long(value):
                 return await large_values.call(self._run, ctx, client=run.client)
-            run.small_value = value
+            if len(ctx.context.call_chain) == 1:  # modules may let values of nested calls grow
+                run.small_value = value
         return await self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
@@ -184,6 +185,7 @@ class Execute(BuiltinExecute):
         if token is not None:
             token.check()
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
+        run.small_value = None  # the module may let its inputs grow
         span = run.spans.begin(ctx.module_id, kind_of(ctx.module), ctx.context.call_chain)
         try:
             stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
