@@ -61,14 +61,14 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
         return None
     block: Json = {"format": FORMATS.get(subtype, subtype), "source": {"bytes": file.data}}
     if KINDS[kind] == "document":
-        # Bedrock allows only these characters in a document's name, and one space in a row
+        # Bedrock allows only these characters in a document's name, and no two spaces in a row
         allowed = re.sub(r"[^a-zA-Z0-9\s()\[\]-]+", "-", file.name)
         block["name"] = re.sub(r"\s+", " ", allowed) or "document"
     return {KINDS[kind]: block}
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of Strands to chunks: text, data, the tools in use, files and tokens.
+    """Convert an event of Strands to chunks: text, data, tools in use, images and token counts.
 
     >>> part_out({"data": "Hello"}, turn=None)
     'Hello'
@@ -93,10 +93,10 @@ def part_out(event: Any, turn: Turn) -> Any:
 class StrandsAgent(Agent):
     """An agent of Strands, or a function that makes one.
 
-    An agent of Strands has one conversation, and runs one turn at a time. For a single agent, the
-    bridge therefore loads the messages and the state of the conversation in each turn. With a
-    function, each turn has an agent of its own, and turns run at the same time. Interrupts pause
-    the task.
+    An agent of Strands has one conversation, and runs one turn at a time. Each turn therefore loads
+    the messages and the state of its conversation, and turns of a single agent wait for each other.
+    With a function, each turn has an agent of its own, and turns run at the same time. Interrupts
+    pause the task.
 
     Args:
         agent: The agent, or a function without parameters that returns a new one.
@@ -154,7 +154,7 @@ class StrandsAgent(Agent):
                 self._agent.load_snapshot(self._initial_snapshot)
 
     def _load(self, agent: Any, turn: Turn) -> None:
-        """Load a turn's conversation: from a paused task, from memory, or from its texts."""
+        """Load a turn's conversation: from a paused task, from memory, or from message texts."""
         from strands.handlers.callback_handler import PrintingCallbackHandler, null_callback_handler
         from strands.types.session import decode_bytes_values
 
