@@ -48,7 +48,10 @@ from .tasks import (
 )
 
 MAX_SILENCE = 30.0
-"""Seconds without an event, only with keep-alives, after which the task is fetched."""
+"""Seconds without an event, only with keep-alives, after which the task is fetched.
+
+Without a timeout, also the seconds for which an agent may accept no connections.
+"""
 MAX_END_WAIT = 0.1
 """Seconds to wait for the end of a response after the last event of its task."""
 
@@ -150,8 +153,7 @@ class EventStream:
         while (yield from self.next()) is not None:
             pass
         if self._has_joined and not self._is_numbered:
-            # Without numbered events, the snapshot at the start of a subscription may already
-            # contain chunks that come as events after it: fetch the task to count them once.
+            # chunks may have been added twice (see `_may_have_duplicates`)
             with suppress(A2AServerError):  # the agent may have deleted the task already
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
@@ -342,7 +344,7 @@ class EventStream:
         self._restart_event = event
         self._growing_ids.clear()
         self._pending.appendleft((event, event_id))
-        # A stream that resumes after the `Restarted` event begins with the queued one.
+        # A stream that resumes after the `Restarted` event begins with the queued event.
         last_event_id = self._last_event_id or ""
         task_id, status, context_id = self._task.id, self._task.status, self._task.context_id
         return Restarted(task_id, status, context_id, event_id=last_event_id)

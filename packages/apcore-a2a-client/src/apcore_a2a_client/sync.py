@@ -85,7 +85,7 @@ def _close(steps: AnySteps, responses: OpenResponses) -> None:
 class SyncA2AClient(Client[httpx.Client]):
     """The same as `A2AClient` without `await`, for scripts and notebooks.
 
-    While it reads the head of a response, the timeout applies to each read: an agent can exceed the
+    While the head of a response is read, the timeout applies to each read: an agent can exceed the
     timeout by sending the head byte by byte. `A2AClient` does not have this limitation.
 
     Args:

@@ -77,7 +77,7 @@ class Part(Model):
         return next((content for content in contents if content is not None), self.data)
 
     def to_dict(self) -> Json:
-        """Return the JSON of A2A 1.0, with its content even if that is null."""
+        """Return the JSON of A2A 1.0; `data` of null is kept."""
         result = Model.to_dict(self)
         return result if result.keys() & set(CONTENT_FIELDS) else {"data": None, **result}
 
@@ -339,7 +339,7 @@ def read_event(data: Any) -> Event:
     In 1.0 the key of the object names the type of the event, in 0.3 its `kind`.
 
     Raises:
-        A2AProtocolError: It is not an event, or its type is unknown.
+        A2AProtocolError: *data* is not an event, or its type is unknown.
     """
     data = data if is_object(data) else {}
     kind = data.get("kind")
@@ -363,7 +363,7 @@ def apply_event(task: Task | None, event: Event) -> Task:
     task = replace(task, event_id=event.event_id or task.event_id)
     if isinstance(event, TaskStatusUpdateEvent):
         artifacts = () if is_restart(event) else task.artifacts
-        # the last event has the metadata of the task; earlier events have only their own
+        # an event that settles the task has the task's metadata; earlier events only their own
         has_task_metadata = event.status.state.is_settled and event.metadata
         metadata = {**task.metadata, **event.metadata} if has_task_metadata else task.metadata
         return replace(task, status=event.status, artifacts=artifacts, metadata=metadata)
