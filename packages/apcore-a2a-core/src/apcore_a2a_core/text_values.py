@@ -33,8 +33,8 @@ MAX_SHOWN_LENGTH = 100
 def value_of_text(text: str, schema: object, root: Schema) -> Any:
     """Convert *text* to a value for *schema*; the value is not validated.
 
-    Whole numbers, numbers, yes or no, dates and times are converted, members of an enumeration
-    are found ignoring case, and arrays and objects are parsed as JSON.
+    Whole numbers, numbers, and yes or no are converted, dates and times are normalized to ISO 8601,
+    members of an enumeration are found ignoring case, and arrays and objects are parsed as JSON.
 
     Args:
         text: The text.
@@ -67,8 +67,8 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
     Args:
         text: The text.
         choices: The choices, as JSON.
-        by_number: Whether the text may be the position of a choice, from 1, if no choice is itself
-            a number.
+        by_number: Whether *text* may also be the position of a choice, counted from 1; ignored if
+            a choice is itself a number.
 
     Raises:
         PartError: The text names none of them.
@@ -103,7 +103,7 @@ def word_of(choice: Any) -> str:
 
 
 def scalar_property(schema: Schema) -> str | None:
-    """Return the only property, or else the only required one, if it takes plain text.
+    """Return the name of the only property, or else the only required one, if it takes plain text.
 
     >>> scalar_property({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]})
     'n'
@@ -222,11 +222,11 @@ TIMES: Mapping[str, tuple[Callable[[str], date | time], str]] = {
 """For each format of a date or time: the function that parses ISO 8601, and a noun for errors."""
 
 
-def _normalized_time(text: str, kind: str) -> str:
-    """Return *text*, normalized to ISO 8601 if *kind* is a format for dates or times."""
-    if kind not in TIMES:
+def _normalized_time(text: str, format_name: str) -> str:
+    """Return *text*, normalized to ISO 8601 if *format_name* is a format for dates or times."""
+    if format_name not in TIMES:
         return text
-    parse, noun = TIMES[kind]
+    parse, noun = TIMES[format_name]
     try:
         return parse(text.strip()).isoformat()
     except ValueError:
