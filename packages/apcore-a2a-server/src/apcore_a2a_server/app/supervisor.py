@@ -290,7 +290,7 @@ class Supervisor:
             self._serve(worker)
         except KeyboardInterrupt:
             pass
-        except BaseException as error:  # nothing may return to the code that has called `serve`
+        except BaseException as error:  # nothing may return to the code that called `run`
             exit_code = 1
             if worker.has_reported:
                 logger.exception("The worker crashed", extra={"event": "worker_crashed"})

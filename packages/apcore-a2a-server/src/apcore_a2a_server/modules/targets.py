@@ -67,7 +67,7 @@ class Extension(NamedTuple):
         return cls(file, ".".join(parts), f"apcore_ext_{'_'.join(parts)}")
 
     def imported_source(self) -> Any:
-        """Return the file's source of modules, which is empty if the file was not imported."""
+        """Return the file's modules as a source, which is empty if the file was not imported."""
         namespace = sys.modules.get(self.name)
         if namespace is None or namespace.__file__ != str(self.file):
             return {}
@@ -98,7 +98,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
 
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, a Python module,
-            an object with modules (see `executor_of`), a module, an agent with a bridge, a mapping
+            an object with modules (see `has_modules`), a module, an agent with a bridge, a mapping
             of skill ids to configs of agents or targets with one module, or a list of these.
             Any other object is returned as it is.
         allow_empty: Whether a folder may have no modules.

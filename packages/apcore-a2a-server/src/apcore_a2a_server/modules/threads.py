@@ -135,8 +135,8 @@ class _Thread(threading.Thread):
 class ThreadPool:
     """A pool of threads for synchronous modules.
 
-    At most `limit` modules run at a time, so that many can wait for a network or a disk. If as many
-    computed, they would starve the event loop, since all threads share the interpreter lock.
+    At most `limit` modules run at a time. Many of them may wait for a network or a disk; but if all
+    of them computed, they would starve the event loop, as all threads share the interpreter lock.
     Therefore, another call starts only while fewer threads than the number of cores + 2 have
     recently used the CPU, or fewer than two while the event loop is late. Modules that release the
     lock while they compute do not make the loop late.
@@ -250,7 +250,7 @@ class ThreadPool:
         return None if entry is None else entry[1]
 
     def _retry(self, due: float) -> None:
-        """Start waiting calls, and adapt the limit to the lateness of this timer."""
+        """Start waiting calls, and adapt the computing limit to the lateness of this timer."""
         self._timer, now = None, time.monotonic()
         if now > due + LATENESS:
             self._allowed, self._late_until = self.late_limit, now + LATENESS_MEMORY
@@ -259,7 +259,7 @@ class ThreadPool:
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
-        """Return the limits on calls that may start now; empty if any client's call may start."""
+        """Return the limits on calls that may start now; empty if every client may start a call."""
         now = time.monotonic()
         computing_limit = min(self._allowed, self.computing_limit)
         if len(self._running) < min(computing_limit, self._limit):
@@ -319,7 +319,7 @@ class ThreadPool:
 
 
 class SideThreads:
-    """Threads for long computations of the server itself, beside the event loop.
+    """Threads for slow calls of the server itself, beside the event loop.
 
     Several event loops may share them, each in a thread of its own.
 
@@ -377,7 +377,7 @@ def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
 
 
 large_values = SideThreads(1)
-"""The thread for large values: checking them needs only the CPU, so that one thread is enough."""
+"""The thread for large values: their checks and conversions need only the CPU, so one is enough."""
 slow_checks = SideThreads(2)
 """The threads for checks that wait for another process."""
 
