@@ -20,7 +20,7 @@ Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
 MAX_UNLISTED = 100
-"""Number of tasks up to which ended ones are searched one by one: lists would take more memory."""
+"""An index of up to this many tasks has no lists, which would take more memory."""
 
 MAX_BLOCK = 512
 """Maximum number of items in a block of a `Listing`: adding or removing an item moves no more."""
@@ -74,7 +74,7 @@ class StoredTask(Struct, gc=False):
 
     @property
     def owner(self) -> str:
-        """The id of the principal that it belongs to."""
+        """The principal that the task belongs to, with the tenant if there is one."""
         return self.key[0]
 
     @property
@@ -203,7 +203,7 @@ class EndedTasks:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the times never decrease; they do if a clock was set back."""
+        """Whether the times never decrease; a clock that is set back makes them decrease."""
         return not self.updated.count_before(self._disorder, _updated)
 
     def since(self, time: float) -> Iterable[StoredTask]:
@@ -254,7 +254,7 @@ class TaskIndex(Struct, gc=False):
         return [tasks for list_state, tasks in lists if state in (None, list_state)]
 
     def remove(self, task: StoredTask) -> bool:
-        """Remove a task that was added; return whether no other tasks are left."""
+        """Remove a task that was added; return whether no tasks are left."""
         if self.unlisted.pop(task.id, None) is None and self.listed:
             listed_tasks = self.listed[task.state]
             listed_tasks.remove(task)

@@ -11,7 +11,7 @@ from .webhooks import Webhook
 
 
 class TaskLog(Struct):
-    """The events, lease, webhooks and spans of a task that can still change."""
+    """The events, lease, webhooks and spans of a task that has not ended."""
 
     version: int
     events: list[Event] = field(default_factory=list[Event])

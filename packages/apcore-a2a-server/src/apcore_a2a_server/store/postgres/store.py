@@ -232,7 +232,7 @@ class PostgresStore(DatabaseOutbox):
             )
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
-        """Return the task's record if it is the owner's; other owners' records are not read."""
+        """Return the task's record; if *owner* is given, only a task of that owner is read."""
         stored_owner = None if owner is None else owner_bytes(owner)
         row = await self._database.fetch_row(sql.get, task_id=task_id, owner=stored_owner)
         return None if row is None else await self._record(row)
@@ -307,8 +307,8 @@ class PostgresStore(DatabaseOutbox):
 
     async def owners(self, prefix: str) -> Sequence[str]:
         """Return the task owners whose names begin with a prefix."""
-        names = {"owner": owner_bytes(prefix), "owner_end": owner_bytes(prefix_end(prefix))}
-        return [owner_text(owner) for (owner,) in await self._database.fetch(sql.owners, **names)]
+        bounds = {"owner": owner_bytes(prefix), "owner_end": owner_bytes(prefix_end(prefix))}
+        return [owner_text(owner) for (owner,) in await self._database.fetch(sql.owners, **bounds)]
 
     async def delete_ended(self, owner: str) -> int:
         """Delete an owner's tasks that have ended, with everything that belongs to them."""
@@ -327,7 +327,7 @@ class PostgresStore(DatabaseOutbox):
 
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[Renew]:
-        """Yield a function that renews leases, with a connection of its own."""
+        """Yield a function that renews leases and saves the replica's report."""
         database = Database(self._url, 1, self._timeout)
         await database.open()
 
@@ -358,7 +358,7 @@ class PostgresStore(DatabaseOutbox):
         return dict(await self._database.fetch(sql.lease_holders, ids=task_ids))
 
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
-        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
+        """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline."""
         pauses = [float(seconds) for seconds in self.restart_pauses]
         rows = await self._database.fetch(
             sql.claim, limit=limit, pauses=pauses, **self._new_lease()

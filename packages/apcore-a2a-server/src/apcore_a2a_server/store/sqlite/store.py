@@ -231,8 +231,8 @@ class SqliteStore(FileOutbox):
     @reads
     def owners(self, connection: Connection, prefix: str) -> list[str]:
         """Return the task owners whose names begin with a prefix."""
-        names = {"owner": prefix, "owner_end": prefix_end(prefix)}
-        return [owner for (owner,) in connection.execute(sql.owners, names)]
+        bounds = {"owner": prefix, "owner_end": prefix_end(prefix)}
+        return [owner for (owner,) in connection.execute(sql.owners, bounds)]
 
     async def delete_ended(self, owner: str) -> int:
         """Delete an owner's tasks that have ended, with everything that belongs to them."""
