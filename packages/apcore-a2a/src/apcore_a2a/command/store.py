@@ -82,7 +82,7 @@ def prune(store: str | None, principal: str | None, **limits: Any) -> int:
 
 
 def _erase(store: str, principal: str) -> int:
-    """Delete all tasks of a principal."""
+    """Cancel and delete all tasks of a principal."""
     from apcore_a2a_core import clean
     from apcore_a2a_server.engine.erasure import erase
 

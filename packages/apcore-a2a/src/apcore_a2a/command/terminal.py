@@ -181,7 +181,7 @@ class Terminal(Printer):
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | dict[str, Any] | None:
-        """Return the answer to the question of a paused task, or None if there is no answer.
+        """Ask the question of a paused task, and return the answer; None if there is no answer.
 
         Only an interactive command asks. A question with a JSON Schema is answered value by value.
         """
