@@ -58,7 +58,7 @@ class Turn:
     Attributes:
         inputs: The inputs of the call, as JSON.
         context: The apcore Context, with the identity of the caller and the cancel token.
-        text: The text of the user; `before` may change it.
+        text: The text of the user; the agent's `before` may change it.
         answer_field: The input that gets an answer in text; None if the schema of the inputs
             forbids undeclared members.
 
@@ -145,7 +145,7 @@ class Turn:
 
     @property
     def request_metadata(self) -> Mapping[str, Any]:
-        """The metadata of the request; read only, and chosen by the client."""
+        """The metadata of the request; read-only, and chosen by the client."""
         metadata: Mapping[str, Any] = self._services.request_metadata
         return metadata
 
