@@ -72,7 +72,7 @@ class WebhookOperations:
     def redeliver_webhook(
         self, task_id: str, id: str, *, headers: Headers | None = None
     ) -> Steps[int]:
-        """Reactivate a failed webhook; return the number of notifications that will be sent again.
+        """Reactivate a failed webhook; return the number of notifications that are now due.
 
         Raises:
             A2AServerError: The agent has no such task or webhook.
@@ -92,7 +92,7 @@ class WebhookOperations:
             A2AProtocolError: The response does not have this member, or it has another type.
         """
         request_headers = check_headers(headers)
-        # the binding is not used, but finding it also places an API key and finds a token endpoint
+        # reads from the card where an API key goes and tokens come from; the binding is not used
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)
