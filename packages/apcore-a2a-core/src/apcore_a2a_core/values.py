@@ -97,7 +97,7 @@ def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
     Raises:
         JsonSizeError: The text has too many values or long integers, or is nested too deeply; it
             was not parsed.
-        ValueError: The text is not strict JSON. The message is not for callers.
+        ValueError: The text is not strict JSON. The message is not for clients.
 
     >>> load_json('{"n": 1}')
     {'n': 1}
@@ -305,7 +305,7 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
     seconds.
 
     Raises:
-        OutputError: A value has another type, is a number that is not finite or too long, is text
+        OutputError: A value has another type, is a number that is too long or not finite, is text
             with lone surrogates, or is nested too deeply (or cyclic).
 
     >>> to_json({"at": date(2026, 1, 31), "n": 3.0})
@@ -368,7 +368,8 @@ def _convert(obj: Any, path: list[str | int], max_depth: int) -> Any:
         return obj.isoformat()
     if isinstance(obj, bytes | bytearray):
         return b64encode(obj).decode()
-    if isinstance(obj, tuple | set | frozenset):  # pydantic would use the URL-safe base64
+    # pydantic would write bytes in these containers as URL-safe base64
+    if isinstance(obj, tuple | set | frozenset):
         return _convert([*obj], path, max_depth)
     if isinstance(obj, dict):
         return _convert({**obj}, path, max_depth)
