@@ -121,13 +121,13 @@ def tools(
             Registry.
         style: The API that the definitions are for.
         only: The ids of the modules, or a function that selects them; by default all. Unless ids
-            are given, skills of remote agents that are not exposed are included, and modules of
+            are given, remote skills are included even if they are not exposed, and modules of
             `system.*` are left out.
         strict: Whether the schemas require all arguments and allow no undeclared ones, as OpenAI's
             strict mode demands; the model passes null to omit an optional argument.
 
     Raises:
-        ValueError: There is no such style.
+        ValueError: There is no such style, or `only` names a module that does not exist.
 
     Example:
         ```python
@@ -164,7 +164,7 @@ def tools(
     for module_id in _choose_ids(registry, only):
         descriptor = registry.get_definition(module_id)
         if descriptor is None:
-            raise ValueError(f"only names {module_id!r}, but there is no such module")
+            raise ValueError(f"there is no module {module_id!r}, which `only` names")
         name = tool_name(module_id, names)
         names[name] = module_id
         original = argument_schema(descriptor)
@@ -203,7 +203,7 @@ def argument_schema(descriptor: Any) -> Json:
 def _tighten(schema: Any, *, strict: bool) -> Any:
     """Return a schema without `additionalProperties: true`, which some models refuse.
 
-    A *strict* one also requires all members; null stands for the optional ones.
+    With *strict*, all members are required, and null is allowed where a member was optional.
     """
     if is_array(schema):
         return [_tighten(item, strict=strict) for item in schema]

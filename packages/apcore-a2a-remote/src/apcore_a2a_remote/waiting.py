@@ -72,7 +72,7 @@ async def poll_events(
             yield task.status.message or message
             return
         interval = FIRST_POLL if notification is None else NOTIFIED_POLL
-        while not task.status.state.is_settled or _is_question(task, question_id):
+        while not task.status.state.is_settled or _shows_question(task, question_id):
             yield task
             await _wait(notification, interval)
             if notification is None:
@@ -91,7 +91,7 @@ async def _wait(notification: asyncio.Event | None, seconds: float) -> None:
     notification.clear()
 
 
-def _is_question(task: Task, message_id: str) -> bool:
+def _shows_question(task: Task, question_id: str) -> bool:
     """Return whether a task still shows the question that was answered."""
     message = task.status.message
-    return bool(message_id and message and message.message_id == message_id)
+    return bool(question_id and message and message.message_id == question_id)
