@@ -167,8 +167,8 @@ class _BoundedStream(httpcore.AsyncNetworkStream):
 class GuardedBackend(httpcore.AsyncNetworkBackend):
     """A network backend that connects only to addresses that the guard has checked.
 
-    The names are resolved here and not by httpcore, so that no second lookup can return another
-    address than the one that was checked.
+    The names are resolved here and not by httpcore, so that no second lookup can return an
+    unchecked address.
 
     Args:
         guard: The guard; None for connections to the operator's proxy, which are not checked.
@@ -191,6 +191,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
         Raises:
             RefusedError: The host has no address, or one that is not allowed.
+            BusyError: Too many names are being resolved.
         """
         addresses = (
             [host]
