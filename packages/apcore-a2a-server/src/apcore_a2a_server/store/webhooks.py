@@ -62,7 +62,7 @@ EditWebhooks: TypeAlias = Callable[[Sequence[Webhook]], Sequence[Webhook]]
 
 
 def with_webhook(webhooks: Sequence[Webhook], webhook: Webhook) -> list[Webhook]:
-    """Return *webhooks* with one more, which replaces the one with the same id.
+    """Return *webhooks* with *webhook*, which replaces any with the same id.
 
     Raises:
         InvalidParamsError: The task already has `MAX_WEBHOOKS` others.
@@ -106,7 +106,7 @@ class Attempt(NamedTuple):
     Attributes:
         at: when it began, in seconds since 1970.
         seconds: how long it took.
-        result: whether the notification was delivered, is retried, or the webhook has failed.
+        result: `delivered`; `retried` if another attempt follows; otherwise `failed`.
         status: the HTTP status; 0 without a response.
         reason: why it was not delivered; empty if it was.
 

@@ -52,7 +52,7 @@ class Worker(threading.Thread):
         writes: Whether jobs change the file.
 
     Attributes:
-        is_failing: whether the file could not be used at the last attempt.
+        is_failing: Whether the file could not be used at the last attempt.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, *, writes: bool) -> None:

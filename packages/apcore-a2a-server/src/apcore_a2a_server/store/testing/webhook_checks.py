@@ -306,7 +306,7 @@ async def the_last_attempts_of_a_webhook_are_kept(store: Store) -> None:
 
 
 @check
-async def an_edited_webhook_loses_its_attempts_and_others_keep_them(store: Store) -> None:
+async def an_edited_webhook_loses_its_attempts_and_others_keep_theirs(store: Store) -> None:
     await begun(store, webhooks=[hook("w1"), hook("w2")])
     for notification in await claim_due(store):
         await store.settle(notification, attempt(1))
