@@ -195,12 +195,13 @@ TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long t
 
 
 def check_in_process(check: Json, data: Any) -> list[Json]:
-    """Return the violations that `validation_child` finds, or `TOO_LONG`.
+    """Return the violations that `validation_child` finds, or only `TOO_LONG`.
 
-    It runs in a process that is killed when it takes too long. This blocks the calling thread.
+    The process is killed when the check takes too long. This blocks the calling thread.
 
     Args:
-        check: A `schema` for Python's jsonschema, or the result of `python_patterns`.
+        check: An object with a `schema` for Python's jsonschema, or the result of
+            `python_patterns`.
         data: The value.
     """
     data_as_json = to_jsonable_python(data, bytes_mode="base64", fallback=str)
@@ -254,7 +255,7 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
     try:
         stand_in = LinearSchema(source, kind)
     except (ValueError, ReferencingError):
-        # without these keywords Python's jsonschema takes polynomial time at most
+        # without keywords of `SUPERLINEAR`, Python's jsonschema takes polynomial time at most
         if not any(keyword in SUPERLINEAR for keyword, _ in keywords_of(source)):
             return None
         _warn(skill_id, patterns_of(source), SEPARATE)

@@ -129,7 +129,7 @@ class Extensions:
         expected: dict[str, Any] = {
             skill_id: loaded.module for skill_id, loaded in old_modules.items()
         }
-        # the id of a file without modules so far must be free
+        # if the file had no modules, no other module may have its id
         for skill_id, module in (expected or {file_id: None}).items():
             if self._registry.get(skill_id) is not module:
                 message = "Not reloading %s: the registered module is not the one loaded from %s"
