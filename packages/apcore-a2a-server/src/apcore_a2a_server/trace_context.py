@@ -2,8 +2,8 @@
 
 https://www.w3.org/TR/trace-context/ defines the headers `traceparent` and `tracestate`.
 
-A run records in a `SpanLog` how it spends its time, whether or not OpenTelemetry is on, and its
-last change writes the log into the store. Only the trace page of the task reads it.
+A run records in a `SpanLog` how it spends its time, whether or not OpenTelemetry is on. The last
+change of the run writes the log into the store. Only the trace page of the task reads it.
 """
 
 import re
@@ -307,11 +307,11 @@ def stored_spans(text: str) -> list[SpanChunk]:
     return [*chunks, SpanChunk(1, ())] if rest else chunks
 
 
-def _read_chunk(dropped: int, offset: float, now: float, rows: Sequence[Any]) -> SpanChunk:
+def _read_chunk(dropped: int, offset: float, ended_at: float, rows: Sequence[Any]) -> SpanChunk:
     spans: list[StoredSpan] = []
     for number, parent, kind, name, start, end, has_failed in rows:
-        seconds = round((end or now) - start, 6) if end or now else None
-        ended_status: SpanStatus = "error" if has_failed or (now and not end) else "ok"
+        seconds = round((end or ended_at) - start, 6) if end or ended_at else None
+        ended_status: SpanStatus = "error" if has_failed or (ended_at and not end) else "ok"
         status = "running" if seconds is None else ended_status
         short_name, began = str(name)[:MAX_NAME], start + offset
         spans.append(StoredSpan(number, parent, kind, short_name, began, seconds, status))

@@ -35,7 +35,7 @@ class ShownSpan(NamedTuple):
         start: When it began, in seconds since 1970.
         seconds: How long it took; None while it lasts.
         status: Its status.
-        parent_id: The id of the span that it is part of; None for none.
+        parent_id: The id of the span that it is part of; None without a parent.
         attributes: Further facts about it.
     """
 
@@ -95,7 +95,7 @@ class TracePage:
         chunks += stored_spans(self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # in the order of the runs, not of starts: the times of states have only milliseconds
+        # not sorted by start: a wait starts at the time of its state, which has only milliseconds
         spans = [*run_spans(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
