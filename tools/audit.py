@@ -40,7 +40,7 @@ class Report:
 
     def __str__(self) -> str:
         if not self.looked_up:
-            return "skipped: the package index here has no database of vulnerabilities"
+            return "skipped: no package could be looked up"
         counts = f"{self.looked_up} packages looked up, {self.skipped} could not be"
         return "\n".join([*self.findings, counts])
 

@@ -11,7 +11,7 @@ FLOORS = {"lines": 95.0, "branches": 90.0}  # percent
 
 
 def main(report: Path) -> int:
-    """Print both shares of the JSON *report*; return how many are below their floor."""
+    """Print the line and branch coverage in *report*; return how many are below their floor."""
     totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
     counts = {
         "lines": (totals["covered_lines"], totals["num_statements"]),

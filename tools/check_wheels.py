@@ -1,8 +1,8 @@
 """Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
 
-Each wheel is installed with only its declared dependencies: once without extras, and once with
-each extra in `IMPORTS` and an import that needs it. With `all`, every public name must resolve. Of
-the other extras, such as those of frameworks, only the requirements are resolved.
+Each wheel is installed with only its declared dependencies: without extras, then with each extra
+in `IMPORTS` to import its module. With `all`, every public name must be importable. Of the other
+extras, such as those of frameworks, only the requirements are resolved.
 """
 
 import os
@@ -35,22 +35,22 @@ def extras_of(wheel: Path) -> list[str]:
     return HeaderParser().parsestr(metadata).get_all("Provides-Extra", [])
 
 
-def runs(wheel: Path, extra: str, statement: str) -> bool:
-    """Return whether *statement* runs with *wheel* and *extra* installed."""
+def runs(wheel: Path, extras: str, statement: str) -> bool:
+    """Return whether *statement* runs with *wheel* and *extras*, such as "[auth]", installed."""
     distribution = wheel.name.partition("-")[0]
     command = [UV, "run", "--quiet", "--isolated", "--no-project", "--python", sys.executable]
     command += ["--find-links", str(wheel.parent)]
-    command += ["--with", f"{distribution}{extra} @ {wheel.as_uri()}"]
+    command += ["--with", f"{distribution}{extras} @ {wheel.as_uri()}"]
     command += ["python", "-I", "-c", statement]
     return subprocess.run(command, check=False).returncode == 0
 
 
-def resolves(wheel: Path, extra: str) -> bool:
-    """Return whether the requirements of *wheel* with *extra* can be resolved."""
+def resolves(wheel: Path, extras: str) -> bool:
+    """Return whether the requirements of *wheel* with *extras* can be resolved."""
     distribution = wheel.name.partition("-")[0]
     command = [UV, "pip", "compile", "--quiet", "--python", sys.executable]
     command += ["--find-links", str(wheel.parent), "-"]
-    requirement = f"{distribution}{extra} @ {wheel.as_uri()}"
+    requirement = f"{distribution}{extras} @ {wheel.as_uri()}"
     run = subprocess.run(
         command, input=requirement, check=False, stdout=subprocess.DEVNULL, text=True
     )
@@ -65,11 +65,11 @@ def check(wheel: Path) -> int:
         statement = f"from {module} import *" if extra == "all" else ""
         cases[f"[{extra}]"] = f"import {IMPORTS[extra]}" if extra in IMPORTS else statement
     failures = 0
-    for extra, statement in cases.items():
-        ok = runs(wheel, extra, statement) if statement else resolves(wheel, extra)
+    for extras, statement in cases.items():
+        ok = runs(wheel, extras, statement) if statement else resolves(wheel, extras)
         failures += not ok
         checked = statement or "can be resolved"
-        print("ok  " if ok else "FAIL", f"{module}{extra}: {checked}", flush=True)
+        print("ok  " if ok else "FAIL", f"{module}{extras}: {checked}", flush=True)
     return failures
 
 

@@ -1,6 +1,6 @@
-"""The command line of `tools/fuzz`: the generated tests, with more cases.
+"""The command line of `tools/fuzz`, which checks many generated cases.
 
-They are in `tests/server/test_fuzz.py` and `tests/middleware/test_storms.py`.
+`tests/server/test_fuzz.py` and `tests/middleware/test_storms.py` check fewer.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ROUND = 1000
 
 
 Target: TypeAlias = FuzzedAgent | LoadedAgent | Hosts | Credentials
-STORMS: dict[str, tuple[type[LoadedAgent | Hosts | Credentials], SearchStrategy[Any]]] = {
+TARGETS: dict[str, tuple[type[LoadedAgent | Hosts | Credentials], SearchStrategy[Any]]] = {
     "bodies": (LoadedAgent, bodies),
     "hosts": (Hosts, hosts),
     "credentials": (Credentials, storms()),
@@ -39,7 +39,7 @@ def main(
     options = _parser().parse_args(arguments)
     first_seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"{options.cases:,} cases, --seed {first_seed}", flush=True)
-    make, strategy = STORMS.get(options.kind, (fuzzed, cases()))
+    make, strategy = TARGETS.get(options.kind, (fuzzed, cases()))
     with make() as agent:
         try:
             _fuzz(agent, strategy, options.cases, first_seed)
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="tools/fuzz",
         description="Generate requests from the protocol's schemas, corrupt them, send them to an "
         "agent in this process, and check its responses as tests/server/test_fuzz.py does. Some "
-        "have inputs that Python's `re` would take years to validate.",
+        "requests have inputs that Python's `re` would take years to validate.",
         epilog="If a response is wrong, prints the request, reduced as far as possible, and "
         "exits with 1. 100,000 cases take about seven minutes.",
     )
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--kind",
-        choices=["requests", *STORMS],
+        choices=["requests", *TARGETS],
         default="requests",
         help="what to generate: requests, bodies of up to 10 MB that are costly to read, Host "
         "headers, or many requests with valid, wrong and no credentials; default: requests",
@@ -114,7 +114,7 @@ def _report(error: Exception, defect: Defect | None) -> str:
     """Describe the error and the request that causes it."""
     if defect is None:
         notes: list[str] = getattr(error, "__notes__", [])  # Hypothesis shows the case
-        return "\n".join([f"\nCheck after the last case failed: {_short(error)}", *notes])
+        return "\n".join([f"\nCheck failed: {_short(error)}", *notes])
     names = [name for name in KINDS if name.encode() in defect.case.body]
     lines = [f"where {name} is a task of {' that is '.join(KINDS[name])}" for name in names]
     if isinstance(error, Flaky):

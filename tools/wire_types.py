@@ -4,8 +4,8 @@ Usage: python tools/wire_types.py [FILE]
 
 They come from the protobuf definition of A2A 1.0, and from the JSON schema of 0.3. A type is an
 object of members, each with its type, and `!` if it is required; `?` lists the members of which
-exactly one is present. Other types are texts: `string`, `Part[]` for a list, `string{}` for a map
-by name, `=user` for a constant, and `Task|Message` for alternatives.
+exactly one is present. Other types are texts: `string`, `Part[]` for a list, `string{}` for a map,
+`=user` for a constant, and `Task|Message` for alternatives.
 """
 
 import json
@@ -28,7 +28,7 @@ Types = dict[str, Any]
 
 
 def types_1_0() -> tuple[Types, Types]:
-    """Return the types, and the types of the parameters and of the result of each method."""
+    """Return all types by name, and the parameter and result types of each method."""
     types: Types = {}
     methods: Types = {}
     for method in a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods:
@@ -47,7 +47,7 @@ def _add_message(message: Any, types: Types) -> str:
         types[name] = {}
         types[name] |= dict(_members(message, types))
         for group in message.oneofs:
-            if not group.name.startswith("_"):  # those groups stand for optional fields
+            if not group.name.startswith("_"):  # a group "_name" stands for an optional field
                 types[name]["?"] = [field.json_name for field in group.fields]
     return name
 
@@ -78,7 +78,7 @@ def _element_type(field: Any, types: Types) -> str:
 
 
 def types_0_3() -> tuple[Types, Types]:
-    """Return the types, and the types of the parameters and of the result of each method."""
+    """Return all types by name, and the parameter and result types of each method."""
     definitions = json.loads(SCHEMA_0_3.read_text())["definitions"]
     types: Types = {}
     methods: Types = {}
@@ -96,7 +96,7 @@ def types_0_3() -> tuple[Types, Types]:
 
 
 def _schema_type(schema: Any, definitions: Any, types: Types) -> str:
-    """Return the type of a schema; add the types that it refers to."""
+    """Return the type of a schema; add the types that it refers to, to *types*."""
     if "$ref" in schema:
         name = str(schema["$ref"].rpartition("/")[2])
         if name not in types:

@@ -1,6 +1,6 @@
 """The same agents behind a bridge of this project and behind a2a-adapter.
 
-They run in an environment that has both packages, a2a-sdk and LangGraph.
+They run in an environment with the bridges, a2a-adapter, a2a-sdk and LangGraph.
 """
 
 # mypy: ignore-errors
@@ -32,22 +32,22 @@ async def hello(text: str) -> str:
 
 
 async def our_function() -> Starlette:
-    """Build an agent of a function, with this project."""
+    """Build an agent from a function, with this project."""
     return _ours(hello)
 
 
 async def our_generator() -> Starlette:
-    """Build an agent of a generator, with this project."""
+    """Build an agent from a generator, with this project."""
     return _ours(words)
 
 
 async def our_graph() -> Starlette:
-    """Build an agent of a chat graph, with this project."""
+    """Build an agent from a chat graph, with this project."""
     return _ours(chat_graph())
 
 
 async def adapter_function() -> Starlette:
-    """Build an agent of a function, with a2a-adapter."""
+    """Build an agent from a function, with a2a-adapter."""
     from a2a_adapter import CallableAdapter, to_a2a
 
     async def answer(inputs: dict[str, Any]) -> str:
@@ -57,7 +57,7 @@ async def adapter_function() -> Starlette:
 
 
 async def adapter_generator() -> Starlette:
-    """Build an agent of a generator, with a2a-adapter."""
+    """Build an agent from a generator, with a2a-adapter."""
     from a2a_adapter import CallableAdapter, to_a2a
 
     def answer(inputs: dict[str, Any]) -> AsyncIterator[str]:
@@ -67,7 +67,7 @@ async def adapter_generator() -> Starlette:
 
 
 async def adapter_graph() -> Starlette:
-    """Build an agent of a chat graph, with a2a-adapter as its documentation shows."""
+    """Build an agent from a chat graph, with a2a-adapter as its documentation shows."""
     from a2a_adapter import LangGraphAdapter, to_a2a
 
     return to_a2a(LangGraphAdapter(graph=chat_graph(), name="graph"))

@@ -81,7 +81,7 @@ def plan(*, quick: bool) -> Plan:
 
 
 def table(results: Results) -> Table:
-    """Return each agent's CPU and time to the first artifact, next to those of its counterpart."""
+    """Return our agents' CPU and time to the first artifact, compared with a2a-adapter's."""
     header = ["agent", "scenario", "CPU us", "of a2a-adapter's", "first artifact ms"]
     header += ["a2a-adapter's", "x"]
     rows = [_row(results, agent, name) for agent, names in AGENTS.items() for name in names]
@@ -90,7 +90,7 @@ def table(results: Results) -> Table:
 
 def checks(results: Results) -> list[Check]:
     """Return checks of the CPU of sends, and of the time to the first artifact of streams."""
-    limits: list[Check] = []
+    found: list[Check] = []
     for agent, names in AGENTS.items():
         for name in names:
             ours, theirs = _pair(results, agent, name)
@@ -100,9 +100,9 @@ def checks(results: Results) -> list[Check]:
                 value, limit = ours.first_p50 / theirs.first_p50, 0.2
             figure = "CPU" if name == SEND else "first artifact"
             measured = None if math.isnan(value) else value
-            line = f"{agent}, {name}: {figure} vs. a2a-adapter"
-            limits.append(Check(line, STACK.name, measured, limit, "x"))
-    return limits
+            what = f"{agent}, {name}: {figure} vs. a2a-adapter"
+            found.append(Check(what, STACK.name, measured, limit, "x"))
+    return found
 
 
 def _row(results: Results, agent: str, name: str) -> list[str]:

@@ -37,7 +37,7 @@ class Figures:
     delivery_p99: float = math.nan
 
     def best(self, other: "Figures") -> "Figures":
-        """Return the better of two rounds, figure by figure."""
+        """Return the better of two rounds, figure by figure, and the sum of their answers."""
         return Figures(
             answers=self.answers + other.answers,
             rate=max(self.rate, other.rate),

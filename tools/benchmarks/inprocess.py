@@ -59,7 +59,7 @@ def measure_create() -> float:
 def measure_streams(count: int) -> float:
     """Return the bytes of resident memory for each of *count* open streams, without sockets.
 
-    The task of the stream, which is running, is included.
+    The running tasks of the streams are included.
 
     Raises:
         ServerFailed: A stream could not be opened.

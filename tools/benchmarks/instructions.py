@@ -31,7 +31,7 @@ TOLERANCE = 0.03
 REQUESTS = 100
 """Number of requests that are counted for each scenario; for the long stream, a fifth of it."""
 CHUNKS = 50
-"""Additional chunks of a long stream, compared with a short one: the difference is their cost."""
+"""Number of chunks by which the long stream exceeds the short one."""
 LONG = "long stream"
 _LIMIT = 900.0  # seconds; valgrind makes the program some fifty times slower
 _POLL = 0.02  # seconds

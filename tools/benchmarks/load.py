@@ -33,7 +33,7 @@ class Load:
     keep: int = 0
     """Number of the last bodies to keep."""
     first: bytes = EVENT
-    """Bytes of a stream whose arrival is timed."""
+    """Bytes whose first arrival in a stream is timed."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ _numbers = itertools.count()
 def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
     """Yield ``message/send`` of protocol 0.3 forever.
 
-    The skill is named in the request's metadata or, for servers that look there, the message's.
+    The skill is named in the request's metadata or, with *in_message*, in the message's.
     """
     return _number_requests("message/send", _v03(skill, inputs, in_message))
 
@@ -35,7 +35,7 @@ def text(method: str, words: str) -> Requests:
 
 
 def send_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
-    """Yield ``message/send`` of protocol 0.3 with a webhook forever."""
+    """Yield ``message/send`` of protocol 0.3 with a webhook, forever."""
     configuration = {"pushNotificationConfig": {"url": url}}
     params = _v03(skill, {}, in_message=False) | {"configuration": configuration}
     return _number_requests("message/send", params)

@@ -1,6 +1,6 @@
 """Comparison with other A2A servers; all but a2a-sdk have environments of their own in `.cache`.
 
-All run an agent that does nothing. fasta2a answers before its task ends; the others wait for it.
+All run an agent that does nothing. fasta2a answers before its task ends, the others after.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,14 @@ from tools.benchmarks.servers import CHILD, STACKS
 from tools.benchmarks.targets import Check
 
 JS, FASTA2A, ADAPTER = "@a2a-js/sdk", "fasta2a", "a2a-adapter"
-OWN = {"bare": "an echo", "ours": "apcore's pipeline", "sdk": "a2a-sdk alone"}
+LOCAL = {"bare": "an echo", "ours": "apcore's pipeline", "sdk": "a2a-sdk alone"}
+"""Servers in this environment, and the software that each runs."""
 REQUIREMENTS = {
     JS: ["@a2a-js/sdk@1.3.0", "express@5.3.0"],
     FASTA2A: ["fasta2a==2.1.1"],
     ADAPTER: ["a2a-adapter==0.2.14"],
 }
-AGENTS = OWN | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
+AGENTS = LOCAL | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
 """The servers, and the software that each runs."""
 AGENTS[FASTA2A] += ", does not wait"
 SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
@@ -51,7 +52,7 @@ def plan(results: Results, *, quick: bool) -> Plan:
             results.unavailable[name] = str(failure)
     return Plan(
         stacks=[STACK],
-        servers=[*OWN, *programs],
+        servers=[*LOCAL, *programs],
         rounds=2 if quick else 5,
         bursts=0,
         seconds=0.3 if quick else 1.0,
@@ -77,14 +78,14 @@ def serving_requirements() -> list[str]:
 
 
 def table(results: Results) -> Table:
-    """Return the table of all servers, with those that have no figures."""
+    """Return the table of all servers, including those that have no figures."""
     header = ["server", "what", "sends/s", "x bare", "CPU us", "x bare"]
     rows = [_row(name, results) for name in AGENTS]
     return Table(f"message/send at {BUSY} connections, {STACK.name}", header, rows)
 
 
 def checks(results: Results) -> list[Check]:
-    """Return the throughput of this server, compared with the SDKs'."""
+    """Return checks of this server's throughput, compared with that of the SDKs."""
     keys = [Key(STACK.name, name, SEND, BUSY) for name in ("ours", JS, "sdk")]
     ours, js, sdk = (results.figures.get(key) for key in keys)
     return [
@@ -96,7 +97,7 @@ def checks(results: Results) -> list[Check]:
             "x",
             at_least=True,
         )
-        for name, peer, limit in ((JS, js, 1.4), (OWN["sdk"], sdk, 8.0))
+        for name, peer, limit in ((JS, js, 1.4), (LOCAL["sdk"], sdk, 8.0))
     ]
 
 

@@ -29,7 +29,7 @@ PARALLEL = 100
 OPEN_SECONDS = 15
 """Duration of the calls during which memory is measured: all must be open at once."""
 SKILL, LONG_SKILL = "text.stats", "jobs.countdown"
-NAME = "tools"
+REMOTE_NAME = "tools"
 DONE = b"COMPLETED"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -42,7 +42,7 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
     """
     quiet = ("--no-access-log",)
     with running_command("--extensions-dir", str(EXTENSIONS), *quiet) as agent:
-        remote = f"{NAME}=http://127.0.0.1:{agent.port}"
+        remote = f"{REMOTE_NAME}=http://127.0.0.1:{agent.port}"
         with running_command(*quiet, "--metrics", "--remote", remote) as gateway:
             bench = _Bench(agent, gateway, 3 if quick else 15, 0.3 if quick else 1.0, say)
             return asyncio.run(bench.tables())
@@ -66,8 +66,8 @@ class _Bench:
         single_call = await self._row(1)
         self.say("memory of open calls")
         memory = await self._memory()
-        header = ["calls at once", "at most", "direct p50 ms", "by the gateway p50 ms", "x direct"]
-        header += ["direct CPU ms", "by the gateway CPU ms", "x direct"]
+        header = ["calls at once", "at most", "direct p50 ms", "via gateway p50 ms", "x direct"]
+        header += ["direct CPU ms", "via gateway CPU ms", "x direct"]
         rows = [single_call, await self._row(PARALLEL)]
         return [Table("A call of a remote skill", header, rows), memory]
 
@@ -81,7 +81,7 @@ class _Bench:
         for number in range(self.rounds + 1):
             self.say(f"{connections} at once, round {number} of {self.rounds}")
             direct = await self._cost(self.agent.port, SKILL, connections)
-            remote_skill = f"remote.{NAME}.{SKILL}"
+            remote_skill = f"remote.{REMOTE_NAME}.{SKILL}"
             by_gateway = await self._cost(self.gateway.port, remote_skill, connections)
             if number:  # the first round warms up
                 direct_costs.append(direct)
@@ -99,7 +99,7 @@ class _Bench:
 
     async def _cost(self, port: int, skill: str, connections: int) -> "_Cost":
         before = self._cpu_seconds()
-        limit = PARALLEL if connections == PARALLEL else 1_000_000  # a burst, or one by one
+        limit = PARALLEL if connections == PARALLEL else 1_000_000  # one burst, or for `seconds`
         requests = send_v1(skill, text="hello")
         tally = await run_load(
             Load(port, requests, DONE, connections, seconds=self.seconds, limit=limit)
@@ -117,7 +117,8 @@ class _Bench:
     async def _memory(self) -> Table:
         """Measure the memory of the gateway before calls, and while they are open."""
         bytes_before = _resident_bytes(self.gateway.process_id)
-        requests = send_v1(f"remote.{NAME}.{LONG_SKILL}", seconds=OPEN_SECONDS, step=OPEN_SECONDS)
+        skill = f"remote.{REMOTE_NAME}.{LONG_SKILL}"
+        requests = send_v1(skill, seconds=OPEN_SECONDS, step=OPEN_SECONDS)
         load = Load(self.gateway.port, requests, DONE, PARALLEL, limit=PARALLEL)
         calls = asyncio.create_task(run_load(load))
         bytes_during = 0

@@ -191,10 +191,9 @@ def text(results: Results) -> str:
 
 def markdown(results: Results, command: str) -> str:
     """Return the whole report as a section of a Markdown page."""
-    measured_on = environment(command)
     facts = [
         f"- {name}: {f'`{value}`' if name == 'command' else value}"
-        for name, value in measured_on.items()
+        for name, value in environment(command).items()
     ]
     parts = ["## Measurements", _LEGEND, "\n".join(facts)]
     parts += [table.markdown() for table in tables(results)]

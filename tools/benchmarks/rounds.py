@@ -83,7 +83,7 @@ class Bench:
         self._say(f"{name}, {stack.name}: {self._plan.stored:,} sends to fill the store")
         with self._spawn(name, stack) as server:
             subject = Subject(server)
-            if self._is_up(server):
+            if self._comes_up(server):
                 with self._recording_failure(subject, GET_FULL):
                     self._read_full_store(subject, self._fill_store(subject))
 
@@ -91,14 +91,14 @@ class Bench:
         """Start all servers at once; return those that come up and pass the warm-up."""
         names = [n for n in self._plan.servers if n not in self._results.unavailable]
         servers = [running.enter_context(self._spawn(name, stack)) for name in names]
-        subjects = [Subject(server) for server in servers if self._is_up(server)]
+        subjects = [Subject(server) for server in servers if self._comes_up(server)]
         return [subject for subject in subjects if self._warm_up(subject)]
 
     def _spawn(self, name: str, stack: Stack) -> Server:
         program = self._plan.programs.get(name)
         return Server(name, stack, program) if program else Server(name, stack)
 
-    def _is_up(self, server: Server) -> bool:
+    def _comes_up(self, server: Server) -> bool:
         try:
             server.wait_until_up()
         except ServerFailed as failure:
@@ -111,7 +111,10 @@ class Bench:
         self._say(f"  {name} cannot be measured: {reason}")
 
     def _warm_up(self, subject: Subject) -> bool:
-        """Send each request a few times, so that imports and caches do not affect the figures."""
+        """Send each request a few times; return whether the server can be measured.
+
+        Imports and caches then do not affect the figures.
+        """
         with self._recording_failure(subject, "warming up"):
             if self._reads_tasks() and not subject.is_bare and not self._store_task(subject):
                 return False
@@ -136,8 +139,8 @@ class Bench:
         """Store a task to read; return whether the server stored it."""
         requests = messages.send(in_message=subject.target.in_message)
         tally = self._run_load(subject, requests, _COMPLETED, limit=1, keep=1)
-        for task in task_ids(tally.bodies):
-            subject.task = task
+        for task_id in task_ids(tally.bodies):
+            subject.task_id = task_id
             return True
         self._give_up(subject.name, f"first send: {(*tally.failures, 'no task')[0]}")
         return False
@@ -208,7 +211,7 @@ class Bench:
 
     @contextmanager
     def _recording_failure(self, subject: Subject, name: str) -> Iterator[None]:
-        """Record a failure of the server, and continue with the others."""
+        """Record a failure of the server instead of raising it."""
         try:
             yield
         except (ServerFailed, OSError) as failure:

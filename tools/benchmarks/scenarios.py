@@ -37,7 +37,7 @@ _CARD = b'"skills"'
 class Target:
     """Parameters of the requests for a server."""
 
-    task: str
+    task_id: str
     """Id of a stored task."""
     in_message: bool
     """Whether the server reads the skill from the message's own metadata."""
@@ -56,7 +56,7 @@ class Scenario:
     expect_from: Mapping[str, bytes] = field(default_factory=dict)
     """By server, bytes that its answers contain instead of `expect`."""
     first: bytes = EVENT
-    """Bytes of a stream whose arrival is timed."""
+    """Bytes whose first arrival in a stream is timed."""
 
     def expected_of(self, server: str) -> bytes:
         """Return the bytes that a correct answer of *server* contains."""
@@ -64,12 +64,12 @@ class Scenario:
 
 
 def chunks(*, in_message: bool = False) -> Requests:
-    """Yield requests for a stream of many chunks forever."""
+    """Yield requests forever, each for a stream of many chunks."""
     return messages.stream("bench.chunks", in_message=in_message, count=float(CHUNKS), pause=0.0)
 
 
 STEADY = [
-    Scenario(GET, lambda target: messages.get_task([target.task]), _COMPLETED),
+    Scenario(GET, lambda target: messages.get_task([target.task_id]), _COMPLETED),
     Scenario(CARD, lambda _: repeat(get(CARD_PATH)), _CARD, echo=_CARD),
     Scenario(CARD_100, lambda _: repeat(get(CARD_PATH)), _CARD, (100,), echo=_CARD),
     Scenario(SEND, lambda target: messages.send(in_message=target.in_message), _COMPLETED),

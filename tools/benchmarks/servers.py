@@ -160,7 +160,7 @@ def output_of(
         variables: Its environment, if not that of this process.
 
     Raises:
-        ServerFailed: It failed, or took longer; with the last line of its errors.
+        ServerFailed: It failed (with the last line of its errors), or took longer.
     """
     options: dict[str, Any] = {"cwd": ROOT, "env": variables, "capture_output": True, "text": True}
     try:

@@ -15,7 +15,7 @@ from tools.benchmarks.servers import ROOT, ServerFailed, output_of
 
 _LIMIT = 60.0  # seconds: the machine may be busy
 EXTENSIONS = ROOT / "examples" / "extensions"
-_CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+_GET_CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
 def measure_start(times: int) -> float:
@@ -107,7 +107,7 @@ def running_command(*options: str) -> Iterator[Started]:
 def _answers(port: int) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
-            connection.sendall(_CARD)
+            connection.sendall(_GET_CARD)
             return connection.recv(64).startswith(b"HTTP/1.1 200")
     except OSError:
         return False

@@ -136,9 +136,8 @@ def _measure_served(
         for agent in agents.values():
             agent.server.wait_until_up()
             for kind in agent.measured_kinds():
-                agent.sample(
-                    runner, kind, kind.busy, plan.seconds
-                )  # warm up, so that imports do not count
+                # warm up, so that imports do not count
+                agent.sample(runner, kind, kind.busy, plan.seconds)
         for number in range(plan.rounds):
             say(f"round {number + 1} of {plan.rounds} of agents")
             for kind in KINDS:
@@ -194,11 +193,11 @@ class _Agent:
         """
         requests = kind.requests()
         load = Load(self.server.port, requests, self.expect, connections, seconds)
-        before, database = self.server.state(), self.place.cpu()
+        before, database_before = self.server.state(), self.place.cpu()
         tally = runner.run(run_load(load))
         if tally.failures:
             raise ServerFailed(tally.failures[0])
-        after, database = self.server.state(), self.place.cpu() - database
+        after, database = self.server.state(), self.place.cpu() - database_before
         count = len(tally.latencies) * kind.parts
         return Sample(
             rate=count / tally.elapsed,
@@ -259,7 +258,7 @@ def _format(value: float, spec: str) -> str:
 
 
 def checks(samples: Samples, stack: Stack) -> list[Check]:
-    """Return the durable stores' throughput and CPU with their goals."""
+    """Return checks of the throughput and CPU of the durable stores."""
     memory, echo = (samples.get(Key(SEND, name, BUSY), ()) for name in (MEMORY, ECHO))
     goals: list[Check] = []
     for name in (SQLITE, POSTGRESQL):

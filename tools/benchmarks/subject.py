@@ -23,7 +23,7 @@ class Subject:
     """A server, with the data that the scenarios need."""
 
     server: Server
-    task: str = _NO_TASK
+    task_id: str = _NO_TASK
     idle: int = 0
     """Number of asyncio tasks when no request runs."""
 
@@ -45,7 +45,7 @@ class Subject:
     @property
     def target(self) -> Target:
         """The parameters of its requests."""
-        return Target(self.task, in_message=self.name == "old")
+        return Target(self.task_id, in_message=self.name == "old")
 
     def count_tasks(self) -> int:
         """Return the current number of asyncio tasks."""

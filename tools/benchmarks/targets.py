@@ -31,10 +31,11 @@ STREAM_BYTES = "bytes per open stream, without sockets"
 CARD_BUILD = "agent card of 100 modules"
 
 FAST = "httptools+uvloop"
-"""The stack that `serve` uses where it is installed; it adds the least cost of its own."""
+"""The stack that `serve` uses if it is installed: the cheapest."""
 _MAX_SEND = {"h11+asyncio": 4.0, FAST: 5.5}
 _MAX_GET = {"h11+asyncio": 1.5, FAST: 1.4}
 _MAX_STREAM = {FAST: 7.0}
+"""Most CPU per request, in multiples of a bare echo, by stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class _Reader:
     def fact(self, name: str) -> float | None:
         return self.results.facts.get(Fact(self.stack, "ours", name))
 
-    def limit(
+    def check(
         self, what: str, value: float | None, limit: float, scale: float = 1e3, unit: str = "ms"
     ) -> Check:
         return Check(what, self.stack, _scale(value, scale), limit, unit)
@@ -151,22 +152,22 @@ def _latency_checks(read: _Reader) -> Iterator[Check]:
     stream, echo = read.of(STREAM), read.of(STREAM, server="bare")
     first = stream.first_p50 / echo.p50 if stream and echo else None
     yield Check("first SSE event: latency vs. a bare echo", read.stack, first, 6.0, "x")
-    yield read.limit("first SSE event, p99", stream.first_p99 if stream else None, 50.0)
+    yield read.check("first SSE event, p99", stream.first_p99 if stream else None, 50.0)
     for scenario, connections in ((CARD, BUSY), (CARD_100, 100)):
         card = read.of(scenario, connections)
-        yield read.limit(
+        yield read.check(
             f"agent card at {connections} connections, p99", card.p99 if card else None, 10.0
         )
     send, direct = read.of(SEND), read.of(DIRECT, server="apcore")
     overhead = send.p50 - direct.p50 if send and direct else None
-    yield read.limit("message/send, p50 above Executor.call_async's", overhead, 5.0)
+    yield read.check("message/send, p50 above Executor.call_async's", overhead, 5.0)
     get = read.of(GET_FULL)
-    yield read.limit("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
+    yield read.check("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
     many, alone = read.of(SLEEPING, 100), read.of(SLEEPING_ALONE)
     ratio = many.p99 / alone.p99 if many and alone else None
     yield Check("100 parallel sends of 0.1 s: p99 vs. one send", read.stack, ratio, 2.0, "x")
     streams = read.of(STREAMS, 50)
-    yield read.limit(
+    yield read.check(
         "event delivery in 50 streams, p99", streams.delivery_p99 if streams else None, 100.0
     )
 
@@ -178,7 +179,7 @@ def _capacity_checks(read: _Reader) -> Iterator[Check]:
     times = send.rate / sdk.rate if send and sdk else None
     yield Check("message/send: throughput vs. the SDK", read.stack, times, 3.0, "x", at_least=True)
     size = read.fact(TASK_BYTES)
-    yield read.limit("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
+    yield read.check("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
     yield Check(LEFTOVER, read.stack, read.fact(LEFTOVER), 0.0, "")
 
 
