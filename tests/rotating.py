@@ -1,4 +1,4 @@
-"""Run each row of a table with one value of other parameters, instead of with all pairs.
+"""Run each row of a `parametrize` table with one value of each rotating argument, not with all.
 
 Mark a test, or a module, with the arguments that rotate:
 
@@ -8,9 +8,9 @@ Mark a test, or a module, with the arguments that rotate:
     def test_a_bad_text_is_refused(agent: Agent, text: str) -> None: ...
 
 The first row then runs with the first `agent`, the second with the second, and so on; the
-combinations are the same in every run. Values beyond the end of a short table are spread over its
-rows, which then run with several values. Tests without a table run with all values, and so do tests
-that are marked as `rotating()`.
+combinations are the same in every run. If the argument has more values than the table has rows, the
+remaining values are spread over the rows, which then run with several. Tests without a table run
+with all values, and so do tests that are marked as `rotating()`.
 """
 
 from collections import defaultdict
@@ -49,12 +49,12 @@ def name_of(item: pytest.Item) -> str:
 
 
 def values_of(item: pytest.Item) -> dict[str, tuple[int, ...]]:
-    """Return the ids of the values in a test's row of each table, by the table's first name."""
+    """Return the `id()`s of a test's values in each table, by the table's first argument."""
     params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-    tables = [mark.args[0] for mark in item.iter_markers("parametrize")]
-    names = [[n.strip() for n in t.split(",")] if isinstance(t, str) else [*t] for t in tables]
-    names += [[name] for name in params if not any(name in table for table in names)]
-    return {table[0]: tuple(id(params[name]) for name in table) for table in names}
+    argnames = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    tables = [[n.strip() for n in t.split(",")] if isinstance(t, str) else [*t] for t in argnames]
+    tables += [[name] for name in params if not any(name in table for table in tables)]
+    return {table[0]: tuple(id(params[name]) for name in table) for table in tables}
 
 
 class Function:
@@ -70,17 +70,17 @@ class Function:
                 self.rows[name].append(row)
 
     def is_selected(self, values: dict[str, tuple[int, ...]], axes: tuple[str, ...]) -> bool:
-        """Return whether these values are in the rotation, or have no table besides *axes*."""
+        """Return whether the test with these values runs; the arguments *axes* rotate."""
         tables = [name for name in values if name not in axes]
         number = sum(self.rows[name].index(values[name]) for name in tables)
         last = sum(len(self.rows[name]) - 1 for name in tables)
         cycle = 0
         for name in [name for name in axes if name in values and tables]:
             position, count = self.rows[name].index(values[name]), len(self.rows[name])
-            # if two axes have the same length, the second advances after each cycle of the first
+            # shift later axes after each common cycle, or the same combinations would repeat
             shift = number // lcm(cycle, count) if cycle else 0
             is_next = position == (number + shift) % count
-            # values beyond the end of a short table are spread over its rows
+            # if there are more values than rows, the remaining values are spread over the rows
             is_surplus = last < position and position % (last + 1) == number
             if not (is_next or is_surplus):
                 return False

@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 def listener() -> socket.socket:
-    """Return a socket bound to a free port of loopback.
+    """Return a socket that is bound to a free port of loopback, but does not listen yet.
 
     The protocol is explicit because event loops disable Nagle's algorithm only then.
     """
@@ -50,7 +50,7 @@ def running(source: Any, **options: Any) -> Iterator[str]:
     Args:
         source: First argument of `create_app` (a str, path, Registry, Executor or list), or
             an ASGI app.
-        options: Options of `create_app`, which an ASGI app does not take; by default `url` is the
+        options: Options of `create_app`, ignored for an ASGI app; by default `url` is the
             server's, `shutdown_timeout` is 0, and all hosts are allowed.
     """
     with listener() as sock:

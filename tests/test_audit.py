@@ -57,7 +57,7 @@ def test_a_failure_of_pip_audit_fails_the_audit_and_is_shown(tmp_path: Path) -> 
     assert "skipped" not in process.stdout
 
 
-def test_an_index_without_a_database_is_reported_as_skipped(tmp_path: Path) -> None:
+def test_the_audit_is_skipped_if_the_index_has_no_database(tmp_path: Path) -> None:
     output = json.dumps({"dependencies": [NOT_FOUND]})
     process = audit_with(tmp_path / "uv", f"echo '{output}'")
     assert process.returncode == SKIPPED

@@ -195,9 +195,9 @@ def test_a_ratio_needs_both_figures() -> None:
     assert results.ratio(key("ours", GET), [key("bare", SEND)]) is None
     results.add(key("bare", SEND), figures(2e-4))
     results.add(key("bare", STREAM), figures(1e-4))
-    floors = [key("bare", SEND), key("bare", STREAM)]
-    assert results.ratio(key("ours", GET), floors) == pytest.approx(3.0)
-    assert results.ratio(key("ours", CARD), floors) is None
+    baselines = [key("bare", SEND), key("bare", STREAM)]
+    assert results.ratio(key("ours", GET), baselines) == pytest.approx(3.0)
+    assert results.ratio(key("ours", CARD), baselines) is None
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_single_figures_are_checked_in_the_unit_of_their_limit() -> None:
     assert check_of(results, START).verdict == "met by 25 %"
 
 
-def test_costs_of_chunks_and_of_the_access_log_are_compared_in_units_of_an_echo() -> None:
+def test_costs_of_chunks_and_of_the_access_log_are_multiples_of_an_echo() -> None:
     results, stack = Results(), STACKS["uvloop"].name
     costs = [
         ("bare", SEND, BUSY, 50e-6),
@@ -265,7 +265,7 @@ def test_costs_of_chunks_and_of_the_access_log_are_compared_in_units_of_an_echo(
     assert (chunk.verdict, log.verdict) == ("met by 20 %", "missed by 60 %")
 
 
-def test_a_figure_that_was_not_measured_is_neither_met_nor_missed() -> None:
+def test_the_target_of_an_unmeasured_figure_is_neither_met_nor_missed() -> None:
     results = Results()
     results.add(key("bare", SEND), figures())
     assert {check.verdict for check in checks(results)} == {"not measured"}
@@ -492,7 +492,7 @@ def test_bridges_are_compared_with_a2a_adapter() -> None:
 def test_a_remote_skill_is_compared_with_a_direct_call() -> None:
     calls, memory = remote.measure(lambda _: None, quick=True)
     assert [row[0] for row in calls.rows] == ["1", str(remote.PARALLEL)]
-    assert all(float(row[-1]) > 1 for row in calls.rows)  # a hop includes the direct call
+    assert all(float(row[-1]) > 1 for row in calls.rows)  # a remote call includes a direct one
     assert float(memory.rows[0][1]) > 0
 
 
@@ -519,7 +519,7 @@ def test_building_the_application_is_measured() -> None:
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_imports_are_compared_with_a_library_that_they_need() -> None:
+def test_an_import_is_compared_with_that_of_a_library_it_needs() -> None:
     seconds, ratio = import_ratio("json.tool", 1, "json")
     assert 0 < seconds < 60
     assert ratio > 0

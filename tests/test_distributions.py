@@ -30,8 +30,8 @@ PLUGINS = {
 NOT_IN_ALL = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
 UNDECLARED: dict[str, str] = {}
-# Modules whose distribution the metadata does not tell: `google` belongs to several distributions,
-# the members are installed as editable, which lists no modules, and frameworks are not installed.
+# Distributions by module, where the metadata does not tell: several distributions share `google`,
+# editable installs (those of the members) list no modules, and frameworks are not installed.
 OWNERS = {
     "agno": "agno",
     "crewai": "crewai",
@@ -95,7 +95,7 @@ def distribution_of(module: str) -> str | None:
 
 
 def imported_distributions(name: str) -> set[str]:
-    """Return the distributions of all import statements in *name*."""
+    """Return the other distributions that the code of *name* imports."""
     modules: set[str] = set()
     for node in syntax_nodes(name):
         if isinstance(node, ast.Import):
@@ -108,13 +108,13 @@ def imported_distributions(name: str) -> set[str]:
 
 
 def members_in_strings(name: str) -> set[str]:
-    """Return the members whose module is in a string of *name*, for `importlib.import_module`."""
+    """Return the members that *name* may import by a string, with `importlib.import_module`."""
     strings = {n.value for n in syntax_nodes(name) if isinstance(n, ast.Constant)}
     return {member for member, module in MODULES.items() if module in strings}
 
 
 def frameworks() -> set[str]:
-    """Return the extras that are each for the users of one framework."""
+    """Return the extras of the bridges, one for each framework."""
     return extras("apcore-a2a-bridges").keys() - {"server"}
 
 

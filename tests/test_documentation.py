@@ -27,11 +27,9 @@ PATTERNS = [
     "packages/*/README.md",
     "packages/*/src/**/*.py",
 ]
-EXAMPLES = [
-    *find_examples(*(path for location in PATTERNS for path in sorted(ROOT.glob(location))))
-]
+EXAMPLES = [*find_examples(*(path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))))]
 PAGES = sorted(
-    path for location in PATTERNS if location.endswith(".md") for path in ROOT.glob(location)
+    path for pattern in PATTERNS if pattern.endswith(".md") for path in ROOT.glob(pattern)
 )
 
 FENCED = re.compile(r"^(```+).*?^\1$", re.DOTALL | re.MULTILINE)
@@ -94,7 +92,7 @@ def test_an_example_runs_and_prints_what_it_claims(
 
 
 def runs_here(example: CodeExample) -> bool:
-    """Return whether an example is run by this file, and not only checked or run by others."""
+    """Return whether this file runs an example, and does not only lint it."""
     settings = example.prefix_settings()
     runs_elsewhere = {"title", "packages"} & settings.keys()
     return not runs_elsewhere and settings.get("test") not in ("lint", "session")

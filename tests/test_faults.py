@@ -59,7 +59,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def fault_found_by(test: str) -> Fault:
-    """Return the fault with *test* as the one that should find it."""
+    """Return the fault, to be found by *test*."""
     return replace(FAULT, tests=(f"test_price.py::{test}",))
 
 
@@ -97,7 +97,7 @@ def test_a_run_prints_the_verdict_of_the_tests(
     assert code == (0 if verdict.startswith("found") else 1)
 
 
-def test_tests_that_hang_are_stopped(
+def test_tests_that_exceed_the_time_limit_are_reported_as_hung(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(faults, "TIME_LIMIT", 0.1)

@@ -34,7 +34,7 @@ def test_a_step_is_ok_if_the_client_shows_the_expected_texts_in_order(seen: obje
         "",
         ["For which day?"],
         ["Booked for Friday.", "For which day?"],
-        ["For which day? Booked for Friday."],
+        ["For which day? Booked for Friday."],  # one text instead of two
     ],
 )
 def test_a_step_fails_if_an_expected_text_is_missing_or_out_of_order(seen: object) -> None:
@@ -86,7 +86,7 @@ def test_failures_and_regressions_are_faults(
     assert list(faults([outcome], record)) == expected
 
 
-def test_the_command_fails_if_more_than_two_clients_cannot_run() -> None:
+def test_it_is_a_fault_if_more_than_two_clients_do_not_run() -> None:
     outcomes = [Outcome(name, not_run="no uv") for name in ("strands", "crewai", "beeai")]
     assert list(faults(outcomes[:2], {})) == []
     assert list(faults(outcomes, {})) == ["3 clients did not run, more than 2"]

@@ -85,7 +85,9 @@ def test_a_distribution_of_another_version_is_refused(tree: Path) -> None:
         ("### Added\n\n- A thing.\n", "", "nothing about 1.2.0"),
     ],
 )
-def test_an_unfinished_entry_is_refused(tree: Path, old: str, new: str, complaint: str) -> None:
+def test_a_missing_or_unfinished_entry_is_refused(
+    tree: Path, old: str, new: str, complaint: str
+) -> None:
     (tree / "CHANGELOG.md").write_text(CHANGELOG.replace(old, new), encoding="utf-8")
 
     result = run_release_notes(tree, "v1.2.0")

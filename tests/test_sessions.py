@@ -8,7 +8,7 @@ The blocks of a page that has ```` ```shell ```` blocks make a session in an emp
 - `shell test="fails"` must fail,
 - `python test="session"` is a program that needs the server,
 - `text test="output"` is in the output of the block before; `…` stands for any text in a line,
-- `python packages="…"` and `javascript packages="…"` are programs for other packages, which need
+- `python packages="…"` and `javascript packages="…"` are programs that use other packages, and need
   the page's first server; they are separate tests, skipped if the packages can't be installed,
 - `test="no"` is not run.
 
@@ -188,7 +188,7 @@ def matches(expected: str, output: str) -> bool:
 
 @dataclass
 class Session:
-    """Run of the commands of one page, in a folder and terminals.
+    """A session: the commands of one page, run in a folder of their own.
 
     Attributes:
         folder: The folder, which is empty at first.
@@ -213,7 +213,7 @@ class Session:
         assert (code != 0) == fails, self.shown
 
     def run_program(self, block: Block, command: str) -> None:
-        """Run a block with an interpreter; compare its output with its `#>` or `//>` marks."""
+        """Run a block with an interpreter; its `#>` or `//>` lines must be the output."""
         file = self.folder / ("example.mjs" if block.language == "javascript" else "example.py")
         file.write_text(self.code(block), encoding="utf-8")
         self.run(f"{command} {file.name} 2>errors.log || {{ cat errors.log; exit 1; }}")

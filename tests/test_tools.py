@@ -172,7 +172,7 @@ def test_a_tool_prints_its_help_in_any_folder(tool: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("arguments", [["--fast"], ["tests"], ["--full", "--all-pythons"]])
-def test_the_test_tool_refuses_unknown_options(arguments: list[str]) -> None:
+def test_the_test_tool_refuses_unknown_arguments(arguments: list[str]) -> None:
     result = run(TOOLS / "test", *arguments)
 
     assert result.returncode == 2
