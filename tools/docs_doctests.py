@@ -20,7 +20,7 @@ FENCE_OPTIONS = re.compile(r'(```\w+)(?: \w+="[^"]*")+ *$')
 
 
 class Doctests(Extension):
-    """A Markdown extension that puts all examples in fences without options."""
+    """A Markdown extension that puts all examples in fences without test options."""
 
     def extendMarkdown(self, md: Any) -> None:
         """Register the preprocessor to run before the one that parses fences (priority 25)."""

@@ -33,7 +33,7 @@ def _row(option: Option) -> str:
 
 
 def _keyword(option: Option) -> str:
-    """Return the option as an argument of `serve`; empty if only the command has it."""
+    """Return the option as it is written in Python; empty if only the command has it."""
     if option in options_of(Limits):
         return f"`limits=Limits({option.field}=…)`"
     if option in options_of(PushSettings, "push_"):

@@ -1,7 +1,7 @@
 """Benchmark of remote agents: a skill called through a gateway, compared with calling it directly.
 
-Both are called in turns in one run, so that other load affects both; compare the ratios. The agent,
-the gateway and the load generator share the processors.
+Both are called alternately in one run, so that other load affects both; compare the ratios. The
+agent, the gateway and the load generator share the processors.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class _Bench:
         return [Table("A call of a remote skill", header, rows), memory]
 
     async def _row(self, connections: int) -> list[str]:
-        """Measure direct calls and calls through the gateway in turns.
+        """Measure direct calls and calls through the gateway alternately.
 
         CPU is always that of the agent and the gateway together.
         """

@@ -26,7 +26,8 @@ _PACKAGES = [
     "protobuf",
 ]
 _LEGEND = (
-    "Each figure is the best of several interleaved rounds on loopback. "
+    "Each figure is the best of several interleaved rounds on loopback, but "
+    "reads of a full store are measured once. "
     "CPU is the user and system time of the server process per response under load. "
     "`x bare` is that time as a multiple of the cheapest of the bare server's echoes on that stack."
 )
