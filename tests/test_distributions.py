@@ -156,6 +156,7 @@ def test_all_versions_are_the_same() -> None:
     (version,) = {project(name)["version"] for name in PACKAGES}
     requirements = [r for name in PACKAGES for r in required(name)]
     requirements += [r for name in PACKAGES for lines in extras(name).values() for r in lines]
+    # the extra `all` of the facade requires the facade itself, without a version
     pins = [
         r for r in requirements if r.name in PACKAGES and not (r.name == "apcore-a2a" and r.extras)
     ]

@@ -45,7 +45,7 @@ FAULT = Fault(
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Make a repository with one line of code and its tests."""
+    """Make a repository with a line of code and its tests; check the line at the end."""
     (tmp_path / "price.py").write_text("price = 3\n", encoding="utf-8")
     (tmp_path / "test_price.py").write_text(TESTS, encoding="utf-8")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

@@ -177,7 +177,7 @@ def is_listening(port: int) -> bool:
 
 
 def matches(expected: str, output: str) -> bool:
-    """Return whether *output* has the lines of *expected*, in which `…` stands for any text."""
+    """Return whether *output* has the lines of *expected*; `…` stands for any text in a line."""
     expected_text = "\n".join(line.rstrip() for line in expected.strip("\n").splitlines())
     text = "\n".join(line.rstrip() for line in output.splitlines())
     return (

@@ -19,7 +19,7 @@ ON_DEMAND = {
     "//api.github.com": 'data-md-component="source"',
     "//gitlab.com": 'data-md-component="source"',
 }
-"""Hosts in the theme's script, which it calls only for pages with this element."""
+"""Hosts that the theme's script calls only on pages with this markup."""
 NAMESPACE_HOSTS = {"//www.w3.org"}
 """Hosts in names of XML namespaces."""
 
@@ -67,6 +67,7 @@ def foreign_addresses(path: Path, pages: str) -> Iterator[str]:
         case ".css":
             yield from filter(FOREIGN.match, CSS_URL.findall(text))
         case ".js":
+            # every page has "<html", so hosts that are not called on demand always count
             for _, host in SCRIPT_URL.findall(text):
                 if host not in NAMESPACE_HOSTS and ON_DEMAND.get(host, "<html") in pages:
                     yield host

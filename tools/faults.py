@@ -5,9 +5,9 @@ before and after removing or rewriting tests: if a fault was found before and is
 the tests no longer protect that promise. When code moves, update its fault: `breaks` says what it
 must break, and the snippets are only the current way to do so.
 
-A run seeds one fault after the other, runs its tests with pytest, and removes the fault again. It
-runs only those tests that `tools/test` runs by default, or all of them with `--full`. Arguments
-after `--` are passed to pytest. The verdicts:
+A run seeds one fault after the other, runs its tests with pytest, and removes the fault again.
+Without `--full`, tests that `tools/test` leaves out by default do not run. Arguments after `--` are
+passed to pytest. The verdicts:
 
     found   a test failed
     MISSED  no test failed
@@ -131,7 +131,7 @@ FAULTS = (
     ),
     Fault(
         "middleware-origin-by-ending",
-        "A page of another host may call the agent if its name merely ends like the agent's.",
+        "A page of another host may call the agent if that host's name ends like the agent's.",
         f"{SERVER}/middleware/front.py",
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         """own = parsed.netloc.endswith(headers.get("host", ""))
@@ -202,7 +202,7 @@ FAULTS = (
     ),
     Fault(
         "engine-writes-under-a-lost-lease",
-        "A run keeps writing to a task that another run of this process has taken over.",
+        "A run keeps writing to a task that another run of this replica has taken over.",
         f"{SERVER}/engine/change.py",
         "lease not in (live_task.lease, None) or pause",
         "pause",
@@ -260,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "sqlite-no-lease-check",
-        "A process can change a task although another one has taken over its lease.",
+        "A replica can change a task although another replica has taken over its lease.",
         f"{SERVER}/store/sqlite/store.py",
         'if change.lease is not None and change.lease.epoch != task_row["epoch"]:',
         'if change.lease is not None and change.lease.epoch > task_row["epoch"]:',
@@ -317,7 +317,7 @@ def main(arguments: Sequence[str], root: Path = ROOT, faults: Sequence[Fault] = 
         parser().error(f"no such fault: {', '.join(sorted(unknown))}")
     chosen = [by_name[name] for name in options.names or by_name]
     selection = [] if options.full else ["-m", default_selection()]
-    signal.signal(signal.SIGTERM, interrupt)  # by default it would leave the fault in the file
+    signal.signal(signal.SIGTERM, interrupt)  # else SIGTERM would leave the fault in the file
     try:
         return run(root, chosen, [*selection, *arguments[dashes + 1 :]])
     except KeyboardInterrupt:
@@ -352,14 +352,14 @@ def interrupt(signal_number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
+def run(root: Path, faults: Sequence[Fault], pytest_arguments: Sequence[str]) -> int:
     """Run the tests against each fault; return 0 if they find all."""
     found_count = 0
     for fault in faults:
         started = time.monotonic()
         try:
             with seeded(root, fault):
-                outcome = run_tests(root, [*fault.tests, *options])
+                outcome = run_tests(root, [*fault.tests, *pytest_arguments])
         except BrokenError as error:
             outcome = Outcome("BROKEN", str(error))
         found_count += outcome.verdict == "found"

@@ -66,7 +66,7 @@ class Cat(BaseModel):
 
 
 class Dog(BaseModel):
-    """The other branch."""
+    """The other branch of the union."""
 
     kind: Literal["dog"] = "dog"
     name: str
@@ -87,7 +87,7 @@ class Movie(TypedDict, total=False):
 
 
 class Open(BaseModel):
-    """A model with further members."""
+    """A model that allows further members."""
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -225,7 +225,7 @@ HAND_WRITTEN: list[tuple[str, Any, list[Any]]] = [
 
 
 def entries() -> Iterator[dict[str, Any]]:
-    """Yield a name, a schema with the member `value`, and inputs for each type."""
+    """Yield the name, the schema and the inputs of each entry, wrapped in the member `value`."""
     for name, kind, values in TYPES:
         model = create_model("Input", value=(kind, ...))
         inputs = [{"value": value} for value in values]

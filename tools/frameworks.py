@@ -1,8 +1,8 @@
 """The command line of `tools/frameworks`: the tests of each bridge with its framework.
 
 Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
-them can't be installed together. Later runs reuse it. The versions are those that were the newest
-at its installation, or with `--lowest` those that the extras of the bridges name.
+them can't be installed together. Later runs reuse the environment. The versions are the newest at
+the time of the installation, or with `--lowest` those that the extras of the bridges name.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def has_passed(result: str) -> bool:
-    """Return whether a summary of pytest has passed tests only."""
+    """Return whether a summary of pytest has passed tests, and no failures or errors."""
     return " passed" in result and " failed" not in result and " error" not in result
 
 
@@ -100,7 +100,7 @@ def _requirements_of(name: str, *, is_lowest: bool) -> list[str]:
     """Return the requirements of a framework's extra, with their lowest versions if asked for."""
     text = (ROOT / "packages/apcore-a2a-bridges/pyproject.toml").read_text(encoding="utf-8")
     extras: dict[str, list[str]] = tomllib.loads(text)["project"]["optional-dependencies"]
-    lines = extras.get(name, [])  # a2a-sdk has none: the server needs it
+    lines = extras.get(name, [])  # a2a-sdk has no extra: the server needs it
     return [line.replace(">=", "==") for line in lines] if is_lowest else lines
 
 
@@ -129,7 +129,7 @@ def _test(name: str, environment: Path, *, is_lowest: bool) -> str:
 
 
 def _coverage(environment: Path) -> str:
-    """Return the bridge's coverage of lines and branches in percent; report if it is too low."""
+    """Return the bridge's coverage of lines and branches in percent; print a report if too low."""
     command = [*_coverage_command(environment, "report"), f"--fail-under={MIN_COVERAGE}"]
     run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if run.returncode:

@@ -24,7 +24,7 @@ from statistics import mean, median
 MEDIAN, PERCENTILE_95, LONGEST = 8, 35, 50  # code lines of a function's body
 LONG, TINY = 500, 40  # lines of any kind in a module
 TINY_SHARE = 0.1  # of all modules
-MEAN_NAME = 6.5  # characters of a local name, at least, on average in these folders
+MEAN_NAME = 6.5  # characters; the least mean length of local names in each of NAME_FOLDERS
 NAME_FOLDERS = (
     "apcore_a2a_client",
     "apcore_a2a_server/engine",
@@ -162,7 +162,7 @@ def find_tiny_modules(modules: list[Module]) -> tuple[list[Module], int]:
 
 
 def excesses(name: str, modules: list[Module]) -> Iterator[str]:
-    """Yield lines about the bounds that the group *name* exceeds."""
+    """Yield messages about the bounds that the group *name* exceeds."""
     functions = [function for module in modules for function in module.functions]
     counts = [function.own_lines for function in functions]
     if counts and median(counts) > MEDIAN:

@@ -86,7 +86,7 @@ class OrderInput(BaseModel):
 
 
 class Order:
-    """A skill that refuses words before there is a task, and large numbers in the task."""
+    """A skill with two refusals: non-integers before a task exists, large numbers by the task."""
 
     description = "Orders cups of tea."
     input_schema = OrderInput
@@ -101,7 +101,7 @@ class Order:
 
 @contextmanager
 def serving() -> Iterator[tuple[str, str]]:
-    """Serve the agent, and one that needs a key; yield both URLs."""
+    """Serve the agent without and with authentication; yield both URLs, in this order."""
     skills = {
         "echo": Echo(),
         "count": Count(),

@@ -21,13 +21,13 @@ LAST_START = 15 * 60.0  # seconds after which no client is started; a client tak
 SCRIPT_TIMEOUT = 300.0  # seconds
 
 DESCRIPTION = """\
-Call an agent with clients of other projects, each installed into an environment of its own,
-and check what their users see: the agent's card, a result, a stream, a question and its answer as
-text, a result that is data, and the reasons for three refusals.
+Call an agent with clients of other projects, and check what their users see: the agent's card, a
+result, a stream, a question and its answer as text, a result that is data, and the reasons for
+three refusals. Each client runs in an environment of its own in .cache/e2e; those in JavaScript
+share one.
 
-Fails if a step fails, if more than two clients can't be installed, or if a client or a step
-that worked before (tools/interop/record.json) does not work now. The environments are cached
-in .cache/e2e."""
+Fails if a step fails, if more than two clients do not run, or if a client or a step that worked
+before (tools/interop/record.json) does not work now."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = f"by default all: {', '.join(CLIENTS)}"
-    parser.add_argument("client", nargs="*", type=_check_client, metavar="CLIENT", help=names)
+    default = f"by default all: {', '.join(CLIENTS)}"
+    parser.add_argument("client", nargs="*", type=_check_client, metavar="CLIENT", help=default)
     parser.add_argument("--full", action="store_true", help="install the packages again")
     return parser
 

@@ -24,7 +24,7 @@ class Outcome:
 
     client: str
     steps: Mapping[str, str] = field(default_factory=dict)
-    """`ok`, `no: …` if the client can't do it, or `failed: …`."""
+    """`ok`, `no: …` if the client can't do the step, or `failed: …`."""
     not_run: str = ""
 
     @property
@@ -73,7 +73,7 @@ def outcome_of(client: str, output: str, error: str = "") -> Outcome:
 
 
 def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
-    """Yield the faults: failed steps, what no longer works, and too many clients not run."""
+    """Yield the faults: failed steps, regressions, and too many clients that did not run."""
     not_run = [outcome.client for outcome in outcomes if outcome.not_run]
     if len(not_run) > MAX_NOT_RUN:
         yield f"{len(not_run)} clients did not run, more than {MAX_NOT_RUN}"
@@ -118,7 +118,7 @@ def read(file: Path) -> Record:
 
 
 def write(file: Path, record: Record, outcomes: Sequence[Outcome]) -> None:
-    """Add the clients whose steps did not fail to the record; steps that worked before stay ok."""
+    """Record the clients that have no failed step; steps that worked before stay ok."""
     record = dict(record)
     for outcome in outcomes:
         if outcome.steps and not outcome.failed:

@@ -46,7 +46,7 @@ async def result(url: str) -> list[str]:
 
 
 async def refusal(url: str) -> list[str]:
-    # Without `stream=True` it shows the request of a task that failed, not the reason.
+    # Without `stream=True`, the text for a failed task is the request, not the reason.
     task_failure = "".join(await stream_pieces(f"{url}/order/", "50"))
     input_refusal = await error(ask(f"{url}/order/", "many"))
     return [task_failure, input_refusal, await error(ask(LOCKED, "hello"))]

@@ -1,4 +1,4 @@
-"""Call the agent with the last SDK for Python of A2A 0.3."""
+"""Call the agent with the last Python SDK for A2A 0.3."""
 
 # mypy: ignore-errors
 # The SDK is in another environment.

@@ -1,4 +1,4 @@
-"""Call the agent with the SDK for Python, A2A 1.0."""
+"""Call the agent with the Python SDK for A2A 1.0."""
 
 # mypy: ignore-errors
 # The SDK is in another environment.

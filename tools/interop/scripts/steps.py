@@ -10,7 +10,7 @@ from typing import Any
 
 TIMEOUT = 60.0  # seconds that a step may take
 URL, LOCKED = sys.argv[1:]
-"""The URLs of the agent, and of one that needs a key, which the client does not have."""
+"""URLs of the agent, and of an agent that requires a key, which clients do not have."""
 
 
 class Unsupported(Exception):
