@@ -14,7 +14,7 @@ from a2a.types import Role, SendMessageRequest
 from apcore import ACL, ACLRule, Executor, ModuleError
 from apcore_a2a_core.data import Message
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.engine.clients import Places
+from apcore_a2a_server.engine.clients import Slots
 from apcore_a2a_server.engine.pauses import Expiries, Pause
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store.live import LiveTasks
@@ -565,14 +565,14 @@ def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:
 
 
 async def test_the_expiry_of_an_earlier_pause_does_not_stop_the_timer_of_a_later_pause() -> None:
-    places = Places(("tasks", "wait for an answer"), 10)
+    slots = Slots(("tasks", "wait for an answer"), 10)
     tasks = LiveTasks(InMemoryTaskStore())
-    expiries = Expiries(tasks, places, lambda message, pause, principal: None)
+    expiries = Expiries(tasks, slots, lambda message, pause, principal: None)
     earlier, later = (
         Pause(id=name, skill_id="work", inputs={}, expires=0.0) for name in ("first", "second")
     )
     expiries.schedule("task", later, PATIENCE, "client")
     await expiries.expire(Message(task_id="task"), earlier, "")
-    assert len(places) == 1
+    assert len(slots) == 1
     await expiries.expire(Message(task_id="task"), later, "")
-    assert len(places) == 0
+    assert len(slots) == 0

@@ -1,7 +1,7 @@
 """Errors of the server, in addition to those that the protocol defines.
 
 A2AError                      (a2a-sdk)
-├── TooMuchError              -32029, HTTP 429
+├── RetryLaterError              -32029, HTTP 429
 │   ├── DrainingError         HTTP 503
 │   ├── NotStartedError       HTTP 503
 │   └── StoreDownError        HTTP 503
@@ -15,7 +15,7 @@ from typing import Any
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
 
 
-class TooMuchError(A2AError):
+class RetryLaterError(A2AError):
     """The server can't take this request now; also the base of the errors with status 503."""
 
     code = -32029
@@ -26,14 +26,14 @@ class TooMuchError(A2AError):
     """Value of the `Retry-After` header, in seconds (RFC 9110 §10.2.3)."""
 
 
-class DrainingError(TooMuchError):
+class DrainingError(RetryLaterError):
     """The server is shutting down and starts no more tasks."""
 
     message = "The server is shutting down"
     status = 503
 
 
-class NotStartedError(TooMuchError):
+class NotStartedError(RetryLaterError):
     """The application has not been started: its lifespan is not running."""
 
     message = (
@@ -47,7 +47,7 @@ DISK_FULL = "The disk of the task store is full"
 """Message for a store that can be read but not written."""
 
 
-class StoreDownError(TooMuchError):
+class StoreDownError(RetryLaterError):
     """The task store is unavailable."""
 
     message = "The task store can't be reached"
@@ -62,7 +62,7 @@ class StaleTaskError(Exception):
     """A change of a task was not made or not saved, mostly since another change came first."""
 
 
-_ERRORS = {code: cls for cls, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
+_ERRORS = {code: cls for cls, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: RetryLaterError}
 
 
 def refusal(error: dict[str, Any]) -> A2AError:

@@ -11,7 +11,7 @@ from apcore_a2a_core import ErrorMapper, Executor, PartConverter, SchemaConverte
 from msgspec.structs import replace
 
 from apcore_a2a_server.engine.admission import Admission
-from apcore_a2a_server.engine.clients import Places, Streams, Watchers
+from apcore_a2a_server.engine.clients import Slots, Streams, Watchers
 from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery
 from apcore_a2a_server.engine.handler import Handler
@@ -353,8 +353,8 @@ def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
     per_client = share_of(max_runs, share, settings.max_runs_per_client)
     return Capacity(
         threads=threads,
-        runs=Places(("tasks", "are running"), max_runs, per_client),
-        paused=Places(("tasks", "wait for input"), max_tasks, share_of(max_tasks, share)),
+        runs=Slots(("tasks", "are running"), max_runs, per_client),
+        paused=Slots(("tasks", "wait for input"), max_tasks, share_of(max_tasks, share)),
         per_skill=settings.max_runs_per_skill,
         rate=_limiter(settings.skill_rate_limit, settings, "skill_rate_limit"),
         total_rate=_limiter(settings.total_skill_rate_limit, settings, "total_skill_rate_limit"),

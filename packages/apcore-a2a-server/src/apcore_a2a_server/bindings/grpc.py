@@ -27,10 +27,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import ParseDict
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed
 
-from apcore_a2a_server.engine.clients import Caller, Connection, Places
+from apcore_a2a_server.engine.clients import Caller, Connection, Slots
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import BodyBytes, Memory
-from apcore_a2a_server.errors import TooMuchError, forget_frames
+from apcore_a2a_server.errors import RetryLaterError, forget_frames
 from apcore_a2a_server.middleware import RateLimiter, log_context
 from apcore_a2a_server.middleware.auth import (
     ClientKey,
@@ -215,7 +215,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._parse_lock = asyncio.Lock()
         self._read_slots = ReadSlots(max(memory.limit // 2 // limits.max_body, 2))
         per_client = share_of(limits.max_open_calls, limits.client_share)
-        self._calls = Places(("calls", "are open"), limits.max_open_calls, per_client)
+        self._calls = Slots(("calls", "are open"), limits.max_open_calls, per_client)
         self._unread = 0
 
     def gauges(self) -> dict[str, Callable[[], float]]:
@@ -336,7 +336,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         That may be long after the operation has ended, if the client does not read the response.
 
         Raises:
-            TooMuchError: The client, or all clients together, have as many open calls as they may.
+            RetryLaterError: The client, or all clients together, have their limit of open calls.
         """
 
         def leave(_: Any) -> None:
@@ -355,7 +355,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         Raises:
             InvalidRequestError: The call has no message, or its message is malformed.
             BodySizeError: The message has too many values.
-            TooMuchError: There is no memory for the message.
+            RetryLaterError: There is no memory for the message.
         """
         body = await self._read(requests, caller.client)
         if isinstance(body, Failure):
@@ -392,7 +392,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             error = store_down(error)
         rpc_error = self._mapper.to_jsonrpc_error(error)
         status, code = STATUSES.get(type(error), (500, "INTERNAL"))
-        seconds = error.retry_after if isinstance(error, TooMuchError) else None
+        seconds = error.retry_after if isinstance(error, RetryLaterError) else None
         details = [*error_details(rpc_error), *_retry_details(seconds)]
         return Failure(status, code, rpc_error["message"], details)
 

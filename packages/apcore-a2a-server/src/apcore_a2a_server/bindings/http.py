@@ -20,7 +20,7 @@ from starlette.types import Message as AsgiMessage
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import UNCOUNTED_BODY, BodyBytes, Memory
-from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.errors import RetryLaterError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.auth import headers_of
 from apcore_a2a_server.middleware.errors import TENANT, path_of
@@ -111,7 +111,7 @@ async def read_body(
         body += chunk
         try:
             body_bytes.grow(len(body))
-        except TooMuchError as error:
+        except RetryLaterError as error:
             refusal = error
         if size > limit or refusal is not None:
             body.clear()
@@ -148,7 +148,7 @@ def with_extension_headers(scope: Scope, send: Send) -> Send:
 
 def retry_headers(error: Exception) -> list[tuple[bytes, bytes]]:
     """Return the headers of a temporary error (RFC 9110 §10.2.3); none for other errors."""
-    if not isinstance(error, TooMuchError):
+    if not isinstance(error, RetryLaterError):
         return []
     close = [CLOSE] if error.status == 503 else []
     return [(b"retry-after", b"%d" % error.retry_after), *close]

@@ -12,7 +12,7 @@ from starlette.types import Scope, Send
 
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Memory
-from apcore_a2a_server.errors import TooMuchError, forget_frames
+from apcore_a2a_server.errors import RetryLaterError, forget_frames
 from apcore_a2a_server.middleware import log_context
 
 from .http import Endpoint, Headers, HttpRequest, Stream, respond, retry_headers, send_event
@@ -63,7 +63,7 @@ class JsonRpc(Endpoint):
     async def refuse(self, send: Send, error: errors.A2AError, headers: Headers = ()) -> None:
         """Send an error about the body, without id and dialect: they would be in the body."""
         code, status = -32600, 413
-        if isinstance(error, TooMuchError):
+        if isinstance(error, RetryLaterError):
             code, status = error.code, error.status
         response = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}}
         await respond(send, response, status=status, headers=headers)
@@ -97,7 +97,7 @@ class JsonRpc(Endpoint):
             result = await perform(method, params, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
             response["error"] = dialect.error(self.mapper.to_jsonrpc_error(error))
-            if isinstance(error, TooMuchError | BodySizeError):
+            if isinstance(error, RetryLaterError | BodySizeError):
                 headers = retry_headers(error)
                 await respond(send, response, status=error.status, headers=headers)
             elif method in STREAMS_OF_0_3:

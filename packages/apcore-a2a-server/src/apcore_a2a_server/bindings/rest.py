@@ -19,8 +19,8 @@ from starlette.types import Scope, Send
 from apcore_a2a_server.errors import (
     DrainingError,
     NotStartedError,
+    RetryLaterError,
     StoreDownError,
-    TooMuchError,
     forget_frames,
 )
 from apcore_a2a_server.middleware import log_context
@@ -70,7 +70,7 @@ class MethodNotAllowedError(MethodNotFoundError):
 
 
 STATUSES: dict[type[Exception], tuple[int, str]] = {
-    TooMuchError: (429, "RESOURCE_EXHAUSTED"),
+    RetryLaterError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
     NotStartedError: (503, "UNAVAILABLE"),
     StoreDownError: (503, "UNAVAILABLE"),

@@ -11,7 +11,7 @@ from apcore_a2a_core import Identity
 from msgspec import Struct, field
 from starlette.types import Receive
 
-from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.errors import RetryLaterError
 from apcore_a2a_server.modules.tenants import Tenant, owner_of
 from apcore_a2a_server.trace_context import Trace
 
@@ -236,7 +236,7 @@ class Watchers:
         self._background.start(self._on_abandoned(task_id), f"Canceling abandoned task {task_id}")
 
 
-class Places:
+class Slots:
     """A counter of things in use, with a limit in total and one for each client.
 
     Args:
@@ -246,15 +246,15 @@ class Places:
 
     Example:
         ```python
-        from apcore_a2a_server.engine.clients import Places
-        from apcore_a2a_server.errors import TooMuchError
+        from apcore_a2a_server.engine.clients import Slots
+        from apcore_a2a_server.errors import RetryLaterError
 
-        streams = Places(("streams", "are open"), 10, per_client=5)
+        streams = Slots(("streams", "are open"), 10, per_client=5)
         for _ in range(5):
             streams.take("ada")
         try:
             streams.take("ada")
-        except TooMuchError as error:
+        except RetryLaterError as error:
             print(error.message)
             #> Too many streams of this client are open
         streams.take("bob")
@@ -275,12 +275,12 @@ class Places:
         """Refuse one more for *client* if a limit is reached.
 
         Raises:
-            TooMuchError: A limit is reached.
+            RetryLaterError: A limit is reached.
         """
         if self._count >= self._total:
-            raise TooMuchError(f"Too many {self._things} {self._verb}")
+            raise RetryLaterError(f"Too many {self._things} {self._verb}")
         if self._per_client is not None and self._counts.get(client, 0) >= self._per_client:
-            raise TooMuchError(f"Too many {self._things} of this client {self._verb}")
+            raise RetryLaterError(f"Too many {self._things} of this client {self._verb}")
 
     def enter(self, client: str) -> None:
         """Count one more for *client*, without a check."""
@@ -298,13 +298,13 @@ class Places:
         """Count one more for *client*.
 
         Raises:
-            TooMuchError: A limit is reached.
+            RetryLaterError: A limit is reached.
         """
         self.check(client)
         self.enter(client)
 
 
-class Streams(Places):
+class Streams(Slots):
     """The counter of open streams, with a limit in total and one for each client.
 
     Args:
@@ -319,7 +319,7 @@ class Streams(Places):
         """Count one more stream of *client* until the request of *connection* ends.
 
         Raises:
-            TooMuchError: A limit is reached.
+            RetryLaterError: A limit is reached.
         """
         self.take(client)
         connection.callback(self.leave, client)

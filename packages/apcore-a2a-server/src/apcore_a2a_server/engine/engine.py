@@ -293,7 +293,7 @@ class Engine:
         self._setup.capacity.runs.leave(client)
         if self.runs.get(task_id) is run:  # else a later run has replaced it
             del self.runs[task_id]
-        if run.has_place:
+        if run.has_slot:
             self._setup.capacity.paused.leave(client)
         if run.pause is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # in full: the task was paused just now

@@ -24,7 +24,7 @@ from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apcore_a2a_server.errors import StaleTaskError, TooMuchError
+from apcore_a2a_server.errors import RetryLaterError, StaleTaskError
 from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Query, TaskRecord, Version, Webhook
@@ -49,7 +49,7 @@ MAX_PAGE_SIZE = 100
 MAX_CREATED_PAGE_SIZE = 200
 """Maximum number of tasks on a page of `tasks/list`."""
 
-EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError, TooMuchError)
+EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError, RetryLaterError)
 """Refusals of a message that may come before apcore checks access to the skill."""
 
 
@@ -198,7 +198,7 @@ class Handler:
         """Send a message (§3.1.2); return the events of its task from the message on.
 
         Raises:
-            TooMuchError: Too many streams are open.
+            RetryLaterError: Too many streams are open.
         """
         self.streams.hold(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
@@ -216,7 +216,7 @@ class Handler:
 
         Raises:
             UnsupportedOperationError: The task has ended, and the client names no event of its log.
-            TooMuchError: Too many streams are open.
+            RetryLaterError: Too many streams are open.
         """
         record = await self.admission.get_visible_task(
             "SubscribeToTask", request.message.id, request.caller

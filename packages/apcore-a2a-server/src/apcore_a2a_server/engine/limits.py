@@ -9,13 +9,13 @@ from math import inf
 from types import TracebackType
 from typing import Protocol
 
-from apcore_a2a_server.errors import TooMuchError
+from apcore_a2a_server.errors import RetryLaterError
 from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
-from .clients import Connection, Places
+from .clients import Connection, Slots
 
 ROOM_DIVISOR = 32
 """Divisor: a 32nd of the bound is freed beyond the need, so that evictions are rare."""
@@ -82,7 +82,7 @@ class Memory:
         """Count *size* bytes for a client.
 
         Raises:
-            TooMuchError: The bound is reached, even after evicting ended tasks.
+            RetryLaterError: The bound is reached, even after evicting ended tasks.
         """
         self.check(client, size)
         self.bodies += size
@@ -99,7 +99,7 @@ class Memory:
         """Make room for *size* bytes of *client*, and a reserve if it exceeds its share.
 
         Raises:
-            TooMuchError: There is not enough memory, even after evicting ended tasks.
+            RetryLaterError: There is not enough memory, even after evicting ended tasks.
         """
         if self._excess(client, size) <= 0:
             return
@@ -109,13 +109,13 @@ class Memory:
         excess = max(self._excess(client, size), 0)
         self._tasks.store.evict(excess + room, client, awaited_ids, self._share)
         if self._excess(client, size) > 0:
-            raise TooMuchError(f"The agent's memory is full; its limit is {self.limit} bytes")
+            raise RetryLaterError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
     def check_pause(self, client: str, size: int) -> None:
         """Make room to pause a task with a message of *size* bytes if *client* exceeds its share.
 
         Raises:
-            TooMuchError: There is not enough memory.
+            RetryLaterError: There is not enough memory.
         """
         if self.exceeds_share(client, COPIES_WHILE_PAUSED * size):
             self.check(client, COPIES_WHILE_PAUSED * size)
@@ -164,7 +164,7 @@ class BodyBytes:
         Small bodies are not counted, so that tasks can be canceled even if the memory is full.
 
         Raises:
-            TooMuchError: There is no memory for them.
+            RetryLaterError: There is no memory for them.
         """
         if size <= UNCOUNTED_BODY:
             return
@@ -202,8 +202,8 @@ class Capacity:
     """
 
     threads: ThreadPool
-    runs: Places
-    paused: Places
+    runs: Slots
+    paused: Slots
     per_skill: int | None = None
     rate: RateLimiter | None = None
     total_rate: RateLimiter | None = None
@@ -212,7 +212,7 @@ class Capacity:
         """Refuse *call* if it would exceed a limit together with the *running* calls.
 
         Raises:
-            TooMuchError: A limit is reached; `retry_after` says when to try again, in seconds.
+            RetryLaterError: A limit is reached; `retry_after` says when to try again, in seconds.
         """
         client, skill_id = call.caller.client, call.skill.id
         if self.rate is not None:
@@ -222,17 +222,17 @@ class Capacity:
         self.runs.check(client)
         # no timeout can end a thread: it is occupied until its module returns
         if call.skill.in_thread and self.threads.is_full(client):
-            raise TooMuchError("Too many synchronous skills are stuck")
+            raise RetryLaterError("Too many synchronous skills are stuck")
         if (
             self.per_skill
             and sum(run.call.skill.id == skill_id for run in running) >= self.per_skill
         ):
-            raise TooMuchError("Too many tasks of this skill are running")
+            raise RetryLaterError("Too many tasks of this skill are running")
 
 
 async def _count_use(rate: RateLimiter, *key: str) -> None:
     if seconds := await rate.wait(*key):
-        error = TooMuchError("The rate limit of this skill is reached")
+        error = RetryLaterError("The rate limit of this skill is reached")
         error.retry_after = seconds
         raise error
 

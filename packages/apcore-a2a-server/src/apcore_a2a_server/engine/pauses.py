@@ -28,7 +28,7 @@ from apcore_a2a_server.trace_context import Trace, new_trace
 
 from .call import Call, members_of
 from .change import NewState, change
-from .clients import Places
+from .clients import Slots
 from .messages import agent_message, new_id
 from .process import BackgroundTasks
 
@@ -412,16 +412,16 @@ class Expiries:
 
     Args:
         tasks: The live tasks of this process.
-        places: The counter of paused tasks.
+        slots: The counter of paused tasks.
         on_expired: Called when a task has failed, with the message that its failure replies to, the
             pause and the principal.
     """
 
     def __init__(
-        self, tasks: LiveTasks, places: Places, on_expired: Callable[[Message, Pause, str], None]
+        self, tasks: LiveTasks, slots: Slots, on_expired: Callable[[Message, Pause, str], None]
     ) -> None:
         self._tasks = tasks
-        self._places = places
+        self._slots = slots
         self._on_expired = on_expired
         self._timers: dict[str, tuple[str, asyncio.TimerHandle, str]] = {}
         self._background = BackgroundTasks()
@@ -436,7 +436,7 @@ class Expiries:
             client: The client that made the call.
         """
         self.cancel(task_id)
-        self._places.enter(client)
+        self._slots.enter(client)
         running_loop = asyncio.get_running_loop()
         timer = running_loop.call_later(seconds, self._on_timeout, task_id, pause.id)
         self._timers[task_id] = pause.id, timer, client
@@ -447,7 +447,7 @@ class Expiries:
         if timer is not None and pause_id in (None, scheduled_id):
             timer.cancel()
             del self._timers[task_id]
-            self._places.leave(client)
+            self._slots.leave(client)
 
     def cancel_all(self) -> None:
         """Cancel all timers; the tasks stay paused."""
@@ -467,7 +467,7 @@ class Expiries:
             self._on_expired(reply_to, pause, principal)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
-        # free the place now: `expire` is not called if another replica has received the answer
+        # free the slot now: `expire` is not called if another replica has received the answer
         self.cancel(task_id, pause_id)
         coroutine = self._expire_stored(task_id, pause_id)
         self._background.start(coroutine, f"Failing expired task {task_id}")

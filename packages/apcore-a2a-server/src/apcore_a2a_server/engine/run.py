@@ -82,7 +82,7 @@ class Run:
         small_value: The last input or output of the skill that was found to be small.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
-        has_place: Whether the run is counted among the client's paused tasks.
+        has_slot: Whether the run is counted among the client's paused tasks.
         verdict: Whether the call is admitted.
         is_repeatable: Whether the call is stored so that another replica can repeat it.
     """
@@ -106,7 +106,7 @@ class Run:
         self.small_value: object = None
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
-        self.has_place = False
+        self.has_slot = False
         self.verdict = Verdict()
         self._loop = asyncio.get_running_loop()
         self._setup = setup
@@ -386,7 +386,7 @@ class Run:
         try:
             if not self.verdict.is_known and self.restart is None:
                 await self._preflight()
-            self._take_place()
+            self._take_slot()
             await self.begin()
         except Exception as problem:  # executors may raise anything
             if self.verdict.is_known:
@@ -409,16 +409,16 @@ class Run:
         if await self._try_change(transition):
             self.pause = pause
 
-    def _take_place(self) -> None:
-        """Take a place among the client's paused tasks; resumed and restarted tasks need none.
+    def _take_slot(self) -> None:
+        """Take a slot for a paused task of the client; resumed and restarted tasks need none.
 
         Raises:
-            TooMuchError: There are too many paused tasks, or there is not enough memory.
+            RetryLaterError: There are too many paused tasks, or there is not enough memory.
         """
         if self.resumed_from is None and self.restart is None:
             self._setup.memory.check_pause(self.client, size_of(self.call.message))
             self._setup.capacity.paused.take(self.client)
-            self.has_place = True
+            self.has_slot = True
 
     async def _try_change(self, update: NewState) -> bool:
         """Change the task; return False if it was ended elsewhere, or the change was not saved."""
