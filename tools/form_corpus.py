@@ -66,7 +66,7 @@ class Cat(BaseModel):
 
 
 class Dog(BaseModel):
-    """The other branch of the union."""
+    """The other branch."""
 
     kind: Literal["dog"] = "dog"
     name: str
@@ -87,7 +87,7 @@ class Movie(TypedDict, total=False):
 
 
 class Open(BaseModel):
-    """A model that allows further members."""
+    """A model with further members."""
 
     model_config = ConfigDict(extra="allow")
     name: str
