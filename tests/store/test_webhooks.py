@@ -18,7 +18,7 @@ from tests.server.conftest import eventually
 
 from .postgresql import Database
 from .proxies import CuttableLink
-from .replicas import LEASE, Replica, modules
+from .replicas import LEASE, Replica, write_modules
 
 pytestmark = pytest.mark.process
 
@@ -54,7 +54,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def serving(home: Path, store: str, **options: Any) -> Iterator[Replica]:
     """Run a replica that serves the modules of *home* and delivers notifications."""
     options = {"push": QUICK, **options}
-    command = [sys.executable, "-c", SERVE, str(modules(home)), store, str(LEASE)]
+    command = [sys.executable, "-c", SERVE, str(write_modules(home)), store, str(LEASE)]
     with process([*command, json.dumps(options)], home) as server:
         agent = Replica(server, home)
         with agent.client:
