@@ -153,7 +153,7 @@ async def test_a_conversation_continues_after_a_canceled_question() -> None:
     assert task.value == "It is pending."
 
 
-async def test_a_question_is_answered_with_the_session_in_a_database(tmp_path: Path) -> None:
+async def test_a_question_can_be_answered_if_the_session_is_in_a_database(tmp_path: Path) -> None:
     service = SqliteSessionService(str(tmp_path / "adk.db"))
     agent = ADKAgent(refund_agent(), session_service=service)
     async with serving_agent(agent) as url, client_of(url) as client:

@@ -89,7 +89,7 @@ def test_a_redirect_is_checked(kind: str) -> None:
 
 
 @kinds
-def test_redirects_to_more_origins_than_are_remembered_are_followed(kind: str) -> None:
+def test_redirects_are_followed_beyond_the_number_of_remembered_origins(kind: str) -> None:
     targets = (f"http://localhost:{port}/" for port in range(1, 200))
     with (
         raw(lambda _: reply(status=302, location=next(targets))) as server,

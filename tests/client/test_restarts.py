@@ -165,7 +165,7 @@ def test_a_restart_before_the_first_value_raises_no_error(
     ],
 )
 def test_progress_is_not_taken_for_a_restart(kind: str, progress: list[Json]) -> None:
-    """Agents send progress between chunks, repeat whole artifacts, and replace small ones."""
+    """Agents send progress between chunks, repeat artifacts, and replace those of one chunk."""
     sent_events = [*FIRST_RUN, *progress, status("COMPLETED")]
     with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
@@ -288,7 +288,7 @@ async def ignore() -> None:
 
 @kinds
 @pytest.mark.parametrize("callback", [5, "clear", ignore])
-def test_a_callback_that_cannot_be_called_is_refused_before_the_request(
+def test_a_callback_that_is_no_synchronous_function_is_refused_before_the_request(
     kind: str, callback: Any
 ) -> None:
     with raw(script_streaming(*ANNOUNCED_RESTART)) as server, Client(kind, server.url) as client:

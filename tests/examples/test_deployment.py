@@ -78,7 +78,7 @@ def test_nginx_has_the_addresses_of_the_containers(services: dict[str, Any]) -> 
     assert trusted == {services["nginx"]["networks"]["default"]["ipv4_address"]}
 
 
-def test_both_files_of_replicas_differ_only_in_their_addresses() -> None:
+def test_the_two_nginx_files_differ_only_in_the_addresses_of_the_replicas() -> None:
     replicas, compose = (
         re.sub(r"server \S+", "server", (FOLDER / name).read_text())
         for name in ("replicas.conf", "compose-replicas.conf")

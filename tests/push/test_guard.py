@@ -29,7 +29,7 @@ def resolver_for(addresses: Mapping[str, list[str]] | str) -> Resolve:
 
 
 async def unused_resolver(host: str, port: int, principal: str) -> list[str]:
-    """Fail, as a resolver that must not be called."""
+    """Raise an error: the test expects that no host is resolved."""
     raise AssertionError(host)
 
 
@@ -251,6 +251,9 @@ async def test_development_mode_relaxes_only_the_scheme_the_port_and_loopback() 
     guard = Guard(PushSettings(dev=True), unused_resolver)
     for url in ("ftp://localhost/", "http://me@localhost/", "http://", "http://localhost:65536/"):
         assert await refusal(guard, url)
+
+
+async def test_configured_ports_hold_in_development_mode_too() -> None:
     assert await refusal(Guard(PushSettings(dev=True, ports=[80])), "http://127.0.0.1:81/")
 
 
@@ -316,7 +319,7 @@ async def test_hosts_and_addresses_that_are_not_listed_are_refused(
     assert await refusal(Guard(PushSettings(allowed_hosts=[]), resolver_for(address)), HOOK)
 
 
-async def test_if_any_host_is_allowed_unlisted_hosts_must_be_public() -> None:
+async def test_if_all_hosts_are_allowed_unlisted_hosts_must_still_be_public() -> None:
     addresses = {"db.corp.example": [INSIDE], "hooks.example.com": [OUTSIDE], "x.example": [INSIDE]}
     guard = Guard(PushSettings(allowed_hosts=["*", "db.corp.example"]), resolver_for(addresses))
     await guard.check(HOOK, "ada")

@@ -90,7 +90,7 @@ class Plan(ActionModule):
     input_schema: ClassVar[Any] = Trip
 
 
-async def test_a_strict_tool_leaves_out_nested_members_that_are_null() -> None:
+async def test_a_strict_tool_leaves_out_nested_nulls_that_the_schema_does_not_allow() -> None:
     toolset = tools(registry_of({"plan": Plan(echo)}), strict=True)
     place = {"city": "Bonn", "days": None}
     arguments = {"places": [place], "home": place, "notes": {"a": None}}
@@ -121,7 +121,7 @@ def test_an_unknown_id_is_an_error() -> None:
         tools(registry_of({"math_add": ActionModule(echo)}), only=["math_ad"])
 
 
-def test_a_client_that_times_out_in_a_call_without_a_limit_is_a_failed_agent() -> None:
+def test_a_timeout_in_a_call_without_a_time_limit_is_a_failure_of_the_agent() -> None:
     error = error_of(A2ATimeoutError("read"), "weather.today", is_new=True, seconds=inf)
     assert isinstance(error, RemoteFailedError)
 

@@ -108,7 +108,7 @@ class Answer:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the request was refused for its size, before it was parsed."""
+        """Whether the request was refused before it was parsed, for its bytes or its values."""
         return self.status == 413 and self.code == -32600
 
     @property

@@ -46,7 +46,7 @@ LARGE = {
     "a list of many numbers": f"[{'0,' * 300_000}0]",
     "a list of many texts": f"""[{'"",' * 300_000}0]""",
 }
-"""JSON that is refused although its size is allowed."""
+"""JSON with too many values, or nested too deeply, in bodies of an allowed size."""
 
 
 def send_with_value(agent: Agent, value: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The trace of a task, which shows its owner and operators how its time was spent."""
+"""The trace of a task: how its time was spent, for its owner and operators."""
 
 import asyncio
 from collections.abc import Iterator, Mapping

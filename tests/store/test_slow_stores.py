@@ -92,7 +92,8 @@ async def test_a_task_that_is_answered_during_a_claim_is_not_claimed() -> None:
     new_lease = await answering
     assert not await claiming
     assert new_lease is not None
-    assert not await store.renew([new_lease])
+    lost_leases = await store.renew([new_lease])
+    assert not lost_leases
 
 
 async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_repeated() -> None:

@@ -70,7 +70,7 @@ class A2ADiscoveryError(A2AError):
         url: The URL of the card that was requested last; the agent's base URL if the card has no
             interface that this client supports.
         status_code: The HTTP status of the response; None if the response could not be read, or
-            if the card was refused or has no such interface.
+            if the client refused the card in it.
     """
 
     def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:

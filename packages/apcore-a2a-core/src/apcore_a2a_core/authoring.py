@@ -122,7 +122,7 @@ class Usage:
         return Usage(input_tokens, self.output_tokens + other.output_tokens)
 
     def as_json(self) -> dict[str, int]:
-        """Return the JSON in the metadata of tasks."""
+        """Return the usage as JSON, as it is in the metadata of a task."""
         return {"inputTokens": self.input_tokens, "outputTokens": self.output_tokens}
 
 
@@ -188,10 +188,11 @@ class File:
 class Services(Protocol):
     """The A2A conversation of a call, which modules get as `context.services`.
 
-    Outside of A2A, `context.services` is None or another object. In modules that run in processes,
-    it is None.
+    Outside of A2A, `context.services` is None or another object. In modules with `resources.cpu`,
+    which run in processes of their own, it is None.
 
-    >>> def greet(inputs: dict[str, Any], services: Services) -> dict[str, Any]:
+    >>> async def execute(inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+    ...     services: Services = context.services
     ...     return {"greeting": f"Hello, message {services.message_id}"}
     """
 
@@ -272,9 +273,9 @@ class Services(Protocol):
 
         The new call gets the inputs of this one, updated with the inputs in the answer. An answer
         in text becomes the input *field*, converted by its schema. Without a field, the text
-        becomes the one scalar input of *schema*. Without both, the text becomes the one required
-        input that is missing, or the input `answer`. If the text does not fit, the question is
-        asked again.
+        becomes the one scalar property of *schema*, or the input `answer` if *schema* has no
+        properties. Without both, the text becomes the one required input that is missing, or the
+        input `answer`. If the text does not fit, the question is asked again.
 
         Args:
             question: The question for the client.

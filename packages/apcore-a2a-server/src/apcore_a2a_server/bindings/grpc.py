@@ -183,7 +183,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         limits: The limits of messages and calls.
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for no limit.
-        refusals: Counts the calls of each address that authentication refuses; None for no limit.
+        refusals: Counts, by address, the calls that authentication refuses; None for no limit.
         client_key: Names the client behind a call, for limits; None if callers are the clients.
         logs_access: Whether each call is logged.
         on_response: Function to call with the HTTP status that corresponds to each response.

@@ -24,7 +24,7 @@ logger = logging.getLogger("apcore_a2a.store")
 RECORD_KEY = "apcoreRecord"
 """Key of a record in the metadata of its task, in a store of the SDK."""
 LIMITS_MESSAGE = (
-    "The task store %s only stores tasks, and old ones are never deleted from it. Events, leases "
+    "The task store %s stores tasks, and old ones are never deleted from it. Events, leases "
     "and idempotency keys are kept in the memory of this process: after a restart streams can't be "
     "resumed and running tasks are not taken over, and replicas can't share the store. %s"
 )

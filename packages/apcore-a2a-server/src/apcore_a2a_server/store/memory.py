@@ -75,7 +75,7 @@ class InMemoryTaskStore(InProcessStore):
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
         max_capacity: Maximum number of tasks. When it is reached, expired tasks are deleted first,
-            or else the oldest ended one, if possible of the same owner; open tasks stay.
+            or else the oldest ended one, if possible of the new task's owner; open tasks stay.
         max_history: Number of latest messages that a conversation keeps.
 
     Example:
@@ -454,7 +454,7 @@ class InMemoryTaskStore(InProcessStore):
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
-        """Delete an ended task, and its messages if its conversation has open tasks."""
+        """Delete an ended task, and its messages unless they expire with its conversation."""
         context = self._contexts[self._tasks[task_id].key]
         if context.open_tasks:
             remaining = tuple(message for message in context.messages if message[0] != task_id)
