@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from apcore_a2a.command.printers import ProgressLines
-from apcore_a2a.command.terminal import ProgressLine, Terminal, format_progress
+from apcore_a2a.command.terminal import LiveProgressLine, Terminal, format_progress
 from apcore_a2a_client import AgentCard, SyncA2AClient, Task, TaskPage
 
 from tests.serving import running
@@ -244,7 +244,7 @@ def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: 
     terminal.chunk({HOSTILE: HOSTILE})
     terminal.tasks(TaskPage((hostile,), HOSTILE))
     ProgressLines(terminal.progress).show(hostile)
-    line = ProgressLine(is_eager=True)
+    line = LiveProgressLine(is_eager=True)
     line.show(hostile)
     line.hide()
 

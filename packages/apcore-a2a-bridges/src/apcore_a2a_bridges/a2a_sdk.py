@@ -165,8 +165,8 @@ class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
     Its events become chunks, progress, questions and outcomes. When a task continues, the
-    `RequestContext` has its messages and artifacts in `current_task`, even in another replica. The
-    context id is `turn.session_id`, which differs between callers;
+    `RequestContext` has its messages and artifacts in `current_task`, even in another replica. Its
+    `context_id` is `turn.session_id`, which two callers never share;
     `context.call_context.state["turn"]` holds the turn.
 
     Args:

@@ -80,7 +80,8 @@ class Agent:
         on_event: Function of the turn, the framework's event and one of its chunks; it returns the
             chunk to send instead, or None to send none. If it raises, the task fails.
         after: Function of the turn, the output and the error; one of the last two is None. A pause
-            by `ask` or `approve` counts as an error. After a cancellation, `after` is not called.
+            by `ask` or `approve` counts as an error. If the client cancels the task, `after` is not
+            called.
         part_in: Function of a part of the message (JSON of A2A 1.0) and the turn; it returns the
             part for the framework, or None to drop it.
         part_out: Function of a framework's event and the turn; it returns a chunk, a list of

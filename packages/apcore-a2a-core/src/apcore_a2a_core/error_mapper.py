@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class ErrorTemplate(NamedTuple):
     """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
 
-    The reason of an error of apcore is the `code` of the error, such as `APPROVAL_DENIED`.
+    For an error of apcore, `reason` is the `code` of the exception, such as `APPROVAL_DENIED`.
     """
 
     code: int
@@ -122,7 +122,7 @@ class ErrorMapper:
             inputs: The inputs of the call, to name missing and unknown fields.
             schema: The input schema of the skill.
         """
-        # errors of the SDK's client concern another agent, which a module or a store has called
+        # errors of the SDK's client come from calls of other agents
         if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
             error_object = protocol_error(error)
             return {**error_object, "message": self._sanitize_message(error_object["message"])}

@@ -161,7 +161,7 @@ class Supervisor:
         """Run the workers until SIGINT or SIGTERM; return when all of them have ended.
 
         Raises:
-            BaseException: A worker raised it before it served.
+            BaseException: The error that a worker raised before it served.
             WorkerError: A worker ended before it served.
         """
         with self._handling_signals():

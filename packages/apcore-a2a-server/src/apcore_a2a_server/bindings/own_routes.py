@@ -32,7 +32,7 @@ from .rest import (
 from .rest import route as find_route
 
 PATH = "/apcore/{path:path}"
-"""The path of all these routes, for Starlette. No tenant has the name `apcore`."""
+"""The path of all these routes, for Starlette; a tenant can't have the name `apcore`."""
 CODES = {
     400: "BAD_REQUEST",
     403: "FORBIDDEN",

@@ -121,8 +121,8 @@ class Run:
         self.is_repeatable = restart is not None
 
     @property
-    def is_admitted(self) -> bool:
-        """Whether the task is working; before that, the module has not started."""
+    def has_verdict(self) -> bool:
+        """Whether the call is admitted or refused; before that, the module has not started."""
         return self.verdict.is_known
 
     def stop(self) -> None:
@@ -171,7 +171,7 @@ class Run:
         transition, pause = self.resumed_from
         if pause.question is not None:  # the answer may have changed the inputs
             await self._preflight()
-        skill_id = None if pause.skill_id else self.call.skill.id  # else the answer has chosen it
+        skill_id = None if pause.skill_id else self.call.skill.id  # which the answer has chosen
         transition = replace(transition, resume=self._pack_call(), skill_id=skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)

@@ -111,8 +111,8 @@ class PipelineRun(Protocol):
     """The last input or output of the skill that was found to be small, to measure it once."""
 
     @property
-    def is_admitted(self) -> bool:
-        """Whether the task is working; before that, the module has not started."""
+    def has_verdict(self) -> bool:
+        """Whether the call is admitted or refused; before that, the module has not started."""
         ...
 
     async def admit(self) -> None:

@@ -258,7 +258,7 @@ def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable
 
 def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that begins the run if need be and calls *execute*, for a thread."""
-    loop = None if run.is_admitted else asyncio.get_running_loop()
+    loop = None if run.has_verdict else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:
         if loop is not None:

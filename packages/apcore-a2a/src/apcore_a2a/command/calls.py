@@ -195,9 +195,9 @@ def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLin
     """
     lines = ProgressLines(out.progress)
     if sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") not in DUMB_TERMINALS:
-        from .terminal import ProgressLine  # rich is slow to import
+        from .terminal import LiveProgressLine  # rich is slow to import
 
-        lines = ProgressLine(is_eager=out.shows_states and not streaming)
+        lines = LiveProgressLine(is_eager=out.shows_states and not streaming)
     try:
         yield lines
     finally:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # slow to import, and not needed for --help
     from apcore_a2a_server.store.maintenance import Report
 
 EPILOG = """
-As for `serve`, options can also be set by environment variables (APCORE_A2A_STORE) or in the config
-file.
+As with `serve`, options can also be set by environment variables (APCORE_A2A_STORE) or in the
+config file.
 
 Exit codes: 0 success, 1 the check found faults, 2 wrong arguments or unusable store, 130
 interrupted.

@@ -223,7 +223,7 @@ class Terminal(Printer):
             (console or self._out).print(padded, soft_wrap=not indent)
 
 
-class ProgressLine(ProgressLines):
+class LiveProgressLine(ProgressLines):
     """A line with the progress of a task and the elapsed time.
 
     Args:

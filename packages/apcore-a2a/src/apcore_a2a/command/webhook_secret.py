@@ -14,8 +14,8 @@ from .options import (
 from .store import print_line
 
 EPILOG = """
-As for `serve`, options can also be set by environment variables (APCORE_A2A_PUSH_SECRETS) or in the
-config file.
+As with `serve`, options can also be set by environment variables (APCORE_A2A_PUSH_SECRETS) or in
+the config file.
 
 Exit codes: 0 success, 1 wrong arguments or no secret.
 """

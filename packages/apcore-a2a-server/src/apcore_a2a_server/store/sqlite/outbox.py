@@ -183,14 +183,14 @@ def replace_webhooks(
     connection.execute(sql.delete_webhooks, task)
     rows = [task | webhook_columns(webhook, attempts) for webhook in webhooks]
     connection.executemany(sql.add_webhook, rows)
-    connection.execute(sql.delete_other_notifications, task)
+    connection.execute(sql.delete_notifications_of_removed_webhooks, task)
     due_now = task | {"now": time.time()}
-    restarts = [
+    new_or_changed = [
         due_now | {"config_id": webhook.config.id, "host": webhook.host}
         for webhook in webhooks
         if not webhook.failure and webhook not in existing
     ]
-    connection.executemany(sql.restart, restarts)
+    connection.executemany(sql.restart, new_or_changed)
 
 
 def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
@@ -236,7 +236,7 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, first: int) -> None:
-    """Put the large messages into a task's history, which *first* messages precede."""
+    """Put the large messages into a task's history, before which the task had *first* messages."""
     parameters = missing_messages(task, first)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)

@@ -194,7 +194,7 @@ SELECT count(*) FROM webhooks WHERE failure <> '';
 INSERT INTO webhooks (task_id, config_id, host, version, failure, trace, body, attempts)
 VALUES (:task_id, :config_id, :host, :version, :failure, :trace, :body, :attempts);
 
--- delete_other_notifications: Delete the notifications of removed webhooks.
+-- delete_notifications_of_removed_webhooks: Delete the notifications of removed webhooks.
 DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
     SELECT config_id FROM webhooks WHERE task_id = :task_id
 );
