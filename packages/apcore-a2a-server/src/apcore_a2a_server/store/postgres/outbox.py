@@ -191,7 +191,7 @@ async def _replace(
     await session.execute(sql.delete_webhooks, task_id=task_id)
     arrays = webhook_arrays(webhooks, attempts)
     await session.execute(sql.add_webhooks, task_id=task_id, **arrays)
-    await session.execute(sql.delete_other_notifications, task_id=task_id, **arrays)
+    await session.execute(sql.delete_notifications_of_removed_webhooks, task_id=task_id, **arrays)
     edited = (webhook for webhook in webhooks if not webhook.failure and webhook not in existing)
     edited_ids = [webhook.config.id for webhook in edited]
     await session.execute(sql.restart, task_id=task_id, config_ids=edited_ids)

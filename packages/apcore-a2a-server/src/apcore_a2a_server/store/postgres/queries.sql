@@ -339,7 +339,7 @@ FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::t
         :traces::text[], :configs::bytea[], :attempts::text[]) WITH ORDINALITY
     AS new (config_id, host, version, failure, trace, body, attempts, position) ORDER BY position;
 
--- delete_other_notifications: Delete the notifications of removed webhooks.
+-- delete_notifications_of_removed_webhooks: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
 
 -- restart: Make the notifications of replaced webhooks due at once, with no attempts yet.
