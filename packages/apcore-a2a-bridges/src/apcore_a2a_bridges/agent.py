@@ -277,6 +277,7 @@ class Agent:
                 for chunk in chunks
                 if chunk is not None
             ]
+        # the functions may return any value
         return [parts.part_out(chunk, turn) for chunk in chunks if chunk is not None]
 
 

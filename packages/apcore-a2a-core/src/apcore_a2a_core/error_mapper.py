@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 class ErrorTemplate(NamedTuple):
     """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
 
-    For an error of apcore, `reason` is the `code` of the exception, such as `APPROVAL_DENIED`.
+    For an error of apcore, `reason` is the `code` of the exception, such as `APPROVAL_DENIED`. With
+    `shown_type`, the reason is that of the shown type.
     """
 
     code: int

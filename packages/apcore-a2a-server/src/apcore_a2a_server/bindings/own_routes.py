@@ -65,7 +65,7 @@ class OwnRequest(Struct, frozen=True):
 
 
 Respond: TypeAlias = Callable[[OwnRequest], Awaitable[Any]]
-"""Function that returns the JSON for a request; an A2AError or OwnError becomes the response."""
+"""Function that returns the JSON for a request; if it raises, an error is the response."""
 
 
 class OwnRoute(NamedTuple):
@@ -87,7 +87,7 @@ class OwnRoute(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern of the path within the agent."""
+        """The pattern of the path below the agent's root, as `operation_path` returns it."""
         return re.compile("apcore/" + PARAMETER.sub(r"(?P<\1>[^/]+)", self.path))
 
 
@@ -95,7 +95,7 @@ class OwnError(Exception):
     """An error that becomes the response.
 
     Args:
-        status: The HTTP status.
+        status: The HTTP status, one of `CODES`.
         message: The message.
     """
 

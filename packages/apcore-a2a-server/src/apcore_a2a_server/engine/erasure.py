@@ -80,8 +80,8 @@ async def _cancel_all(tasks: LiveTasks, owner: str, state: TaskState, cancel: Ca
 async def erase(address: str, principal: str) -> int:
     """Delete all tasks of a principal from a durable store, without an agent.
 
-    Agents that run some of the tasks stop these runs. Agents that use an SQLite file must be
-    stopped first.
+    With PostgreSQL, agents that run some of the tasks notice it and end these runs. With SQLite,
+    the agent must be stopped first.
 
     Args:
         address: The store's address, as `open_store` takes it.

@@ -144,7 +144,7 @@ class Run:
         """Create the A2A task or set it to working; do nothing after the first time.
 
         After a failover, the execute step is the first to call this, once a thread or process is
-        free: if this replica is lost before that, the attempt does not count.
+        free: if this replica is lost before that, the restart does not count.
         """
         if not self.verdict.is_known:
             try:

@@ -1,4 +1,4 @@
-"""Imports of the files and Python modules that targets name."""
+"""The import of a file or Python module by its name in a target."""
 
 import re
 import sys

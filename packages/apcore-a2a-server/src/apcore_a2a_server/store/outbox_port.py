@@ -85,7 +85,7 @@ class OutboxPort(ABC):
 
     @abstractmethod
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks of owners with more than *max_pending*.
+        """Give up notifications beyond the first *max_pending* of an owner; update the backlog.
 
         Returns:
             The number of notifications that were given up.

@@ -21,7 +21,7 @@ EPILOG = """
 As with `serve`, options can also be set by environment variables (APCORE_A2A_STORE) or in the
 config file.
 
-Exit codes: 0 success, 1 the check found faults, 2 wrong arguments or unusable store, 130
+Exit codes: 0 success, 1 `store check` found faults, 2 wrong arguments or unusable store, 130
 interrupted.
 """
 SUCCESS, FAULTS_FOUND = 0, 1

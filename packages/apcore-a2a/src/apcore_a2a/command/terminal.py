@@ -134,9 +134,7 @@ class Terminal(Printer):
         if count:
             text = f"{format_count(count, 'notification')} will be delivered again."
         else:
-            text = (
-                "Nothing to deliver again: the webhook has not failed, or keeps no notifications."
-            )
+            text = "Nothing to deliver again: the webhook has not failed, or has no dead letters."
         self._out.print(text)
 
     def result(self, task: Task) -> None:

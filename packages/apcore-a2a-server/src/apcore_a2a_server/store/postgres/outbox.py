@@ -138,7 +138,7 @@ class DatabaseOutbox(Store):
         return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks of owners with more than *max_pending*."""
+        """Give up notifications beyond the first *max_pending* of an owner; return how many."""
         owner_rows = await self._database.fetch(sql.count_pending)
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         for owner in owners:

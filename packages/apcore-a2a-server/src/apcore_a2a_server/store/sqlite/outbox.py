@@ -139,7 +139,7 @@ class FileOutbox(FileStore):
         return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks of owners with more than *max_pending*."""
+        """Give up notifications beyond the first *max_pending* of an owner; return how many."""
         owner_rows = await self._count_pending()
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         dead_letters = await self.dead_letter(owners, max_pending) if owners else 0
