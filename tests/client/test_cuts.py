@@ -295,6 +295,16 @@ def test_arbitrary_bytes_are_parsed_alike_however_they_are_split(
     assert parsed(split_at(body, cuts)) == parsed([body])
 
 
+@pytest.mark.parametrize("start", [b"\n", b"\r\n", b"\r"])
+def test_a_byte_order_mark_after_an_empty_first_line_is_part_of_its_line(start: bytes) -> None:
+    body = start + b"\xef\xbb\xbfdata: no\ndata: yes\n\n"
+    assert parsed([body]) == [(b"yes", None)]
+
+
+def test_a_line_break_may_be_split_by_an_empty_chunk() -> None:
+    assert parsed([b"data: one\r", b"", b"\ndata: two\r\n\r\n"]) == [(b"one\ntwo", None)]
+
+
 @given(st.integers(1, LIMIT - 10), ENDINGS, CUT_ANYWHERE)
 @settings(deadline=None)
 def test_an_event_within_the_limit_is_parsed_however_it_is_split(

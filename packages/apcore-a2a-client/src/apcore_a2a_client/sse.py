@@ -43,6 +43,8 @@ class EventParser:
         """
         # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so an
         # LF at the start of the next chunk belongs to that CR and is not an empty line.
+        if not chunk:  # the LF may still come
+            return
         if self._ended_with_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._ended_with_return = chunk.endswith(b"\r")
@@ -60,14 +62,14 @@ class EventParser:
 
     def _read_line(self, line: bytes) -> Iterator[Frame]:
         """Process a whole line; an empty line after data ends an event, which is yielded."""
+        # Only the first line of a stream can begin with a byte order mark.
+        line = line if self._has_read_line else line.removeprefix(b"\xef\xbb\xbf")
+        self._has_read_line = True
         if not line:
             data, self._data, self._size = b"\n".join(self._data), [], 0
             if data:
                 yield data, self._last_event_id
             return
-        # Only the first line of a stream can begin with a byte order mark.
-        line = line if self._has_read_line else line.removeprefix(b"\xef\xbb\xbf")
-        self._has_read_line = True
         field_name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field_name == b"data":
