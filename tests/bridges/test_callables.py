@@ -149,6 +149,21 @@ async def test_a_function_with_parameters_for_the_turn_and_the_context_gets_them
     assert await answer_of(describe_turn) == "Hi True True"
 
 
+async def test_the_text_parameter_need_not_be_the_first_one() -> None:
+    def after_turn(turn: Turn, text: str) -> str:
+        return f"{text} {bool(turn.task_id)}"
+
+    def keyword_only(turn: Turn, *, text: str) -> str:
+        return f"{text} {bool(turn.task_id)}"
+
+    def after_default(times=2, *, text: str) -> Any:  # type: ignore[no-untyped-def]
+        return text * times
+
+    assert await answer_of(after_turn) == "Hi True"
+    assert await answer_of(keyword_only) == "Hi True"
+    assert await answer_of(after_default) == "HiHi"
+
+
 async def test_a_function_in_a_thread_can_see_that_it_is_canceled() -> None:
     started, ended = threading.Event(), threading.Event()
 

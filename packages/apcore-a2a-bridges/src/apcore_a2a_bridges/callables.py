@@ -75,16 +75,19 @@ class FunctionAgent(Agent):
             for p in signature.parameters.values()
             if p.name not in self._extras and (p.name in hints or p.default is p.empty)
         ]
-        self._text_parameter = _find_text_parameter(parameters, hints)
+        text = _find_text_parameter(parameters, hints)
         self._model: type[BaseModel] | None = None
-        if self._text_parameter is None:
+        self._text_keyword = ""
+        if text is None:
             self._model = self.input_schema = _inputs_of(function, parameters, hints)
-        elif (
-            not options.get("input_key")
-            and self._text_parameter.kind is not self._text_parameter.POSITIONAL_ONLY
-        ):
-            self.input_key = self._text_parameter.name
+        elif not options.get("input_key") and text.kind is not text.POSITIONAL_ONLY:
+            self.input_key = text.name
             self.input_schema = text_model(self.input_key)
+        # a first parameter is passed by its place: a wrapper may have another name for it
+        if text is not None and (
+            text.kind is text.KEYWORD_ONLY or text.name != next(iter(signature.parameters))
+        ):
+            self._text_keyword = text.name
         self.output_schema = output_schema_of(hints.get("return", inspect.Parameter.empty))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -106,10 +109,14 @@ class FunctionAgent(Agent):
             yield result
 
     async def _arguments(self, turn: Turn) -> Sequence[Any]:
-        return () if self._text_parameter is None else (await self.mapped_input(turn),)
+        if self._model is not None or self._text_keyword:
+            return ()
+        return (await self.mapped_input(turn),)
 
     async def _keywords(self, turn: Turn) -> Json:
         extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
+        if self._text_keyword:
+            return {self._text_keyword: await self.mapped_input(turn), **extras}
         if self._model is None:
             return extras
         # `mapped_input` alone would drop a parameter called `answer`
