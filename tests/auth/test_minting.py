@@ -120,6 +120,20 @@ def test_only_named_attributes_are_passed_on() -> None:
     assert verified(token, SECRET, claim_mapping=mapping) == ADA
 
 
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        ClaimMapping(attrs={"team": "sub.team"}),
+        ClaimMapping(roles="sub.roles"),
+        ClaimMapping(attrs={"team": "team", "level": "team.level.now"}),
+    ],
+)
+def test_a_claim_within_another_that_is_no_object_is_refused(mapping: ClaimMapping) -> None:
+    caller = Identity("ada", roles=("operator",), attrs={"team": "math", "level": 1})
+    with pytest.raises(ValueError, match=r"(sub|team) is not an object"):
+        mint(caller, WEATHER, key=SECRET, claim_mapping=mapping)
+
+
 def test_an_identity_goes_through_two_hops() -> None:
     first = verified(mint(ADA, WEATHER, key=SECRET), SECRET)
     second = verified(mint(first, "next", key=P256.private_pem), P256.pem, audience="next")

@@ -10,6 +10,7 @@ from uuid import uuid4
 import jwt
 from apcore import Identity
 from apcore_a2a_core.data import Json
+from apcore_a2a_core.values import is_object
 
 from .claims import RESERVED_TYPE, TECHNICAL, ClaimMapping, is_valid_id
 from .errors import ConfigurationError
@@ -55,7 +56,8 @@ def mint(
 
     Raises:
         ValueError: The id is not valid in a token, the identity is the system itself, *audience*
-            is empty, *lifetime* is out of range, or *claims* contains a claim that `mint` reserves.
+            is empty, *lifetime* is out of range, *claims* contains a claim that `mint` reserves, or
+            *claim_mapping* has a claim within another that is not an object.
         ConfigurationError: The key is not usable, or *key_id* or *algorithm* is given beside a
             `SigningKey`.
 
@@ -203,8 +205,14 @@ def _claims_of(identity: Identity, mapping: ClaimMapping) -> dict[str, Any]:
 
 
 def _put(claims: dict[str, Any], path: str, value: Any) -> None:
-    """Add a claim at a path with dots, unless there is one already."""
+    """Add a claim at a path with dots, unless there is one already.
+
+    Raises:
+        ValueError: A claim on the path is not an object.
+    """
     *parents, name = path.split(".")
     for parent in parents:
         claims = claims.setdefault(parent, {})
+        if not is_object(claims):
+            raise ValueError(f"There can be no claim {path}: the claim {parent} is not an object")
     claims.setdefault(name, value)
