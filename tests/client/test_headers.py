@@ -163,6 +163,8 @@ def test_invalid_headers_of_a_call_are_refused_and_not_shown(
     [
         ([("x", "1")], "headers must be a mapping, not list"),
         ({"x": 5}, "The header x must be a string, not int"),
+        ({b"x": "1"}, "The name of a header must be a string, not bytes"),
+        ({None: "1"}, "The name of a header must be a string, not NoneType"),
     ],
 )
 def test_headers_that_are_not_a_mapping_of_strings_are_refused(

@@ -57,8 +57,12 @@ def check_header_name(name: str) -> str:
     """Return *name* if it can be the name of a header (RFC 9110 §5.6.2) that callers may set.
 
     Raises:
+        TypeError: It is not a string.
         ValueError: It is not a valid name, or the client sets the header itself.
     """
+    # callers may have no type checker
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"The name of a header must be a string, not {type(name).__name__}")
     if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
         raise ValueError(f"{name!r} is not a valid header name")
     if name.lower() in RESERVED_HEADERS:
