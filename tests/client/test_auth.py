@@ -12,6 +12,7 @@ import pytest
 from apcore_a2a_client import (
     A2AAuthError,
     A2AError,
+    A2AProtocolError,
     APIKey,
     AuthenticationInfo,
     PushNotificationConfig,
@@ -296,6 +297,20 @@ def test_a_key_is_sent_where_the_card_declares_it(
     first, second = send_requests(kind, agent(ok, **card_members), auth=APIKey(SECRET))
     assert key_locations(first) == ["header x-api-key"]
     assert key_locations(second) == [f"{location} the-key"]
+
+
+@kinds
+@pytest.mark.parametrize("location", ["header", "", "moon"])
+@pytest.mark.parametrize("name", ["Host", "A2A-Version", ""])
+def test_a_key_is_not_sent_in_a_reserved_header(kind: str, location: str, name: str) -> None:
+    schemes = {"k": scheme(location, name)}
+    with (
+        raw(agent(ok, securitySchemes=schemes)) as server,
+        Client(kind, server.url, auth=APIKey(SECRET)) as client,
+    ):
+        with pytest.raises(A2AProtocolError, match="reserved header"):
+            client.do("send_message", "hi")
+        assert not server.calls
 
 
 @kinds

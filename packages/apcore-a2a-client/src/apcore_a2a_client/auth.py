@@ -85,7 +85,8 @@ class APIKey(httpx.Auth):
             if scheme.type == "apiKey":
                 self._location, self._name = scheme.location, scheme.name
                 break
-        if self._location == "header" and self._name.lower() in REFUSED_KEY_HEADERS:
+        is_in_header = self._location not in ("query", "cookie")
+        if is_in_header and self._name.lower() in REFUSED_KEY_HEADERS:
             raise A2AProtocolError(
                 f"The card declares an API key in the reserved header {self._name!r}"
             )
