@@ -187,6 +187,18 @@ async def test_a_stream_of_an_operator_has_only_states(dialect: str) -> None:
     assert SECRET not in str([frame.body for frame in frames])
 
 
+async def test_a_subscription_to_an_ended_task_is_audited_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options: Json = {"auth": keys(), "operators": "operator"}
+    async with serving(RecordingModules().modules(), "0.3", **options) as peer:
+        task = (await send_as(peer, "work", ADA)).task
+        with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
+            async with peer.streaming("subscribe", {"id": task["id"]}, by(OP)) as stream:
+                assert [frame.state for frame in await stream.rest()] == ["completed"]
+    assert audited_operations(caplog) == [("SubscribeToTask", "apikey|op", "apikey|ada")]
+
+
 async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
     recorder = RecordingModules()
     options: Json = {"auth": keys(), "operators": "operator", "shutdown_timeout": 1}

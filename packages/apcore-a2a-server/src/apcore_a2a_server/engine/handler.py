@@ -218,13 +218,26 @@ class Handler:
             UnsupportedOperationError: The task has ended, and the client names no event of its log.
             RetryLaterError: Too many streams are open.
         """
-        record = await self.admission.get_visible_task(
+        record = await self._get_subscribed(request)
+        if _has_nothing_to_follow(record, request):
+            raise errors.UnsupportedOperationError("The task has ended")
+        return self._subscribe(record, request)
+
+    async def resubscribe(self, request: Request) -> Events:
+        """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""
+        record = await self._get_subscribed(request)
+        if _has_nothing_to_follow(record, request):
+            return self.operators.events(last_status(record), record, request.caller)
+        return self._subscribe(record, request)
+
+    async def _get_subscribed(self, request: Request) -> TaskRecord:
+        return await self.admission.get_visible_task(
             "SubscribeToTask", request.message.id, request.caller
         )
-        # a Last-Event-ID beyond the log is not from this task's stream: ignore it
-        is_resumed = request.last_event_id is not None and request.last_event_id <= record.version
-        if record.task.status.state in TERMINAL and not is_resumed:
-            raise errors.UnsupportedOperationError("The task has ended")
+
+    def _subscribe(self, record: TaskRecord, request: Request) -> Events:
+        """Return the events of a task from now on, or after the client's last one."""
+        is_resumed = _is_resumed(record, request)
         task_id, connection = record.task.id, request.caller.connection
         self.streams.hold(request.caller.client, connection)
         is_foreign_task = is_foreign(record, request.caller)
@@ -243,17 +256,6 @@ class Handler:
             idle=self.keep_alive,
         )
         return self.operators.events(events, record, request.caller)
-
-    async def resubscribe(self, request: Request) -> Events:
-        """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""
-        try:
-            return await self.subscribe(request)
-        except errors.UnsupportedOperationError:
-            caller = request.caller
-            record = await self.admission.get_visible_task(
-                "SubscribeToTask", request.message.id, caller
-            )
-            return self.operators.events(last_status(record), record, caller)
 
     async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""
@@ -382,3 +384,14 @@ async def _in_span(spans: "Spans", caller: Caller, admission: Awaitable[Ticket])
 
 def _with_webhook(call: Call, webhook: Webhook | None) -> Call:
     return call if webhook is None else replace(call, webhook=webhook)
+
+
+def _is_resumed(record: TaskRecord, request: Request) -> bool:
+    """Return whether a stream follows the client's last event of the task."""
+    # a Last-Event-ID beyond the log is not from this task's stream: ignore it
+    return request.last_event_id is not None and request.last_event_id <= record.version
+
+
+def _has_nothing_to_follow(record: TaskRecord, request: Request) -> bool:
+    """Return whether a task has ended, and the client names no event of its log."""
+    return record.task.status.state in TERMINAL and not _is_resumed(record, request)
