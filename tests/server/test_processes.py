@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from apcore_a2a_server.modules import processes
 from pydantic import BaseModel
 
 from tests.facade.processes import agent_client, process, serve_command
+from tests.serving import PATIENCE
 
 from .inloop import Peer, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
@@ -272,6 +274,35 @@ async def test_a_call_canceled_before_its_process_runs_does_not_disturb_later_on
             task_id = await peer.start("work", part(peer, "return", value=1))
             await peer.ask("cancel", {"id": task_id})
         assert await output(peer, "return", value=1)
+
+
+async def test_no_more_processes_than_cores_are_kept_of_calls_canceled_before_they_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_start, start = threading.Event(), processes._start
+    attempts: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_later(descriptor: int) -> "subprocess.Popen[bytes]":
+        attempts.append(descriptor)
+        may_start.wait(PATIENCE)
+        started.append(start(descriptor))
+        return started[-1]
+
+    monkeypatch.setattr(processes, "count_cores", lambda: 1)
+    monkeypatch.setattr(processes, "_start", start_later)
+    async with serving({"work": ComputingModule()}) as peer:
+        for _ in range(3):
+            attempts.clear()
+            task_id = await peer.start("work", part(peer, "return", value=1))
+            await wait_until(lambda: attempts)
+            await peer.ask("cancel", {"id": task_id})
+        may_start.set()
+        await wait_until(lambda: len(started) == 3)
+        await wait_until(lambda: sum(is_running(worker.pid) for worker in started) == 1)
+        assert await output(peer, "return", value=1)
+        assert len(started) == 3
+    assert not any(is_running(worker.pid) for worker in started)
 
 
 # Clients

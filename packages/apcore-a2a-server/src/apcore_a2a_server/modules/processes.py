@@ -192,7 +192,8 @@ class ProcessPool:
         self._busy: set[_Worker] = set()
         self._not_loaded: set[bytes] = set()
         """Packed modules that could not be loaded in a process."""
-        self._starting: set[asyncio.Task[_Worker]] = set()
+        self._starting: set[asyncio.Task[Any]] = set()
+        """Tasks that start processes, or release them if their call was canceled meanwhile."""
 
     async def run(
         self, module: object, inputs: object, context: Any, begin: Begin, *, client: str = ""
@@ -245,13 +246,16 @@ class ProcessPool:
                 return worker
             await worker.end()
         start_task = asyncio.create_task(_Worker.start())
-        self._starting.add(start_task)
-        start_task.add_done_callback(self._starting.discard)
+        self._keep_until_done(start_task)
         try:
             return await asyncio.shield(start_task)
         except asyncio.CancelledError:  # the next call gets the process
-            start_task.add_done_callback(self._on_late_start)
+            self._keep_until_done(asyncio.create_task(self._release_late(start_task)))
             raise
+
+    def _keep_until_done(self, task: "asyncio.Task[Any]") -> None:
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
     async def _release(self, worker: _Worker) -> None:
         """Keep a process for further calls, unless enough are free."""
@@ -260,9 +264,10 @@ class ProcessPool:
         else:
             await worker.end()
 
-    def _on_late_start(self, start_task: "asyncio.Task[_Worker]") -> None:
+    async def _release_late(self, start_task: "asyncio.Task[_Worker]") -> None:
+        await asyncio.wait([start_task])
         if not start_task.cancelled() and start_task.exception() is None:
-            self._free.append(start_task.result())
+            await self._release(start_task.result())
 
     async def close(self) -> None:
         """End all processes; the pool can be used again."""
