@@ -12,6 +12,7 @@ import pytest
 import yaml
 from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator, ConfigurationError, hash_key
+from apcore_a2a_auth.api_keys import MAX_KEY
 from apcore_a2a_core import Authenticator
 
 from .tokens import authenticate
@@ -150,6 +151,16 @@ def test_a_key_may_have_non_ascii_letters() -> None:
 def test_a_non_ascii_key_is_accepted_when_decoded_as_latin_1() -> None:
     keys = APIKeyAuthenticator({"schlüssel-ключ-鍵": "ci"})
     assert identity_for_key(keys, "schlüssel-ключ-鍵".encode().decode("latin-1"))
+
+
+@pytest.mark.parametrize("letter", ["ü", "鍵", "\U0001f511"])
+def test_the_longest_non_ascii_key_is_accepted_when_decoded_as_latin_1(letter: str) -> None:
+    longest = letter * MAX_KEY
+    keys = APIKeyAuthenticator({longest: "ci", hash_key(longest + letter): "too long"})
+    for header_value in (longest, longest.encode().decode("latin-1")):
+        assert identity_for_key(keys, header_value)
+    for header_value in (longest + letter, (longest + letter).encode().decode("latin-1")):
+        assert not identity_for_key(keys, header_value)
 
 
 def test_changing_an_identity_does_not_change_the_next_one() -> None:

@@ -96,7 +96,7 @@ class APIKeyAuthenticator:
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         """Return the identity for the key in *headers* (lower-case names), or None."""
         header_value = headers.get(self._header.lower(), "")
-        if not header_value or len(header_value) > MAX_KEY:
+        if not header_value:
             return None
         digests = [hashlib.sha256(encoded).digest() for encoded in _encodings(header_value)]
         entries = await self._keys.current() if isinstance(self._keys, KeyFile) else self._keys
@@ -131,14 +131,17 @@ def hash_key(key: str) -> str:
 
 
 def _encodings(header_value: str) -> Iterator[bytes]:
-    """Yield the possible keys in a header, in UTF-8.
+    """Yield the possible keys in a header, in UTF-8; none that is too long.
 
     A server may decode the UTF-8 of a key as Latin-1; encoding as Latin-1 restores the UTF-8.
     """
-    yield header_value.encode("utf-8", "surrogatepass")
+    if len(header_value) <= MAX_KEY:
+        yield header_value.encode("utf-8", "surrogatepass")
     if not header_value.isascii():
         with suppress(UnicodeEncodeError):
-            yield header_value.encode("latin-1")
+            encoded = header_value.encode("latin-1")
+            if len(encoded.decode("utf-8", "replace")) <= MAX_KEY:
+                yield encoded
 
 
 def _read_entries(path: Path, content: bytes) -> Sequence[_Entry]:
