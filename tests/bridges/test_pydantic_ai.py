@@ -215,7 +215,13 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
 
 
 async def test_dependencies_come_from_the_turn() -> None:
-    agent = Agent(model_of(Script()), name="deps", deps_type=str)
+    instructions: list[str | None] = []
+
+    async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[str]:
+        instructions.append(messages[-1].instructions)
+        yield "Hello"
+
+    agent = Agent(FunctionModel(stream_function=stream), name="deps", deps_type=str)
 
     @agent.instructions  # type: ignore[untyped-decorator]  # not installed here
     def instruct(context: Any) -> str:
@@ -230,6 +236,7 @@ async def test_dependencies_come_from_the_turn() -> None:
     async with serving_agent(agent, deps=deps) as url, client_of(url) as client:
         task = await client.send_message("Hello")
     assert received == [task.context_id]
+    assert instructions == ["You talk to a stranger."]
 
 
 async def test_an_input_of_the_wrong_type_is_refused() -> None:

@@ -70,8 +70,10 @@ def test_a_failed_webhook_can_be_tested_and_its_notifications_requeued(
     answers.is_repaired = True
     passed = cli("webhooks", "test", caller.url, task_id, "w")
     assert (passed.code, passed.json["attempt"]["result"]) == (0, "delivered")
+    before = len(receiver)
     assert cli("webhooks", "redeliver", caller.url, task_id, "w").json == {"requeued": 3}
-    receiver.wait_for("completed")
+    redelivered = receiver.wait(before + 3)[before:]
+    assert [delivery.state for delivery in redelivered] == ["submitted", "working", "completed"]
     assert cli("webhooks", "redeliver", caller.url, task_id, "w").json == {"requeued": 0}
 
 

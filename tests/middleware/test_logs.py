@@ -372,3 +372,4 @@ def test_an_invalid_client_address_is_sanitized(tmp_path: Path) -> None:
     (record,) = Log("".join(log), []).accesses
     assert len(record["client"]) <= WIDTH
     assert not CONTROL.search(record["client"])
+    assert record["client"].startswith("31mxxx")

@@ -14,7 +14,7 @@ from apcore import Identity
 from apcore_a2a_auth import JWTAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter, principal_of
-from apcore_a2a_server.middleware.auth import named_client
+from apcore_a2a_server.middleware.auth import CALLER, named_client
 from apcore_a2a_server.middleware.errors import TENANT
 from limits.aio.storage import MemoryStorage
 from limits.storage import MemoryStorage as SyncMemoryStorage
@@ -142,9 +142,10 @@ async def test_each_principal_has_one_limit_for_all_its_addresses(
 
 
 async def test_a_principal_named_like_an_address_has_its_own_limit(clock: Clock) -> None:
-    limiter = RateLimiter("1/minute")
-    assert await limiter.wait("principal", "192.0.2.1") == 0
-    assert await limiter.wait("address", "192.0.2.1") == 0
+    app = limited_app("1/minute")
+    principal = {CALLER: (HERE[0], Identity(HERE[0]))}
+    assert await statuses(app, 2, client=THERE, **principal) == [200, 429]
+    assert await statuses(app, 2, client=HERE) == [200, 429]
 
 
 async def test_only_reads_of_public_pages_have_no_limit(clock: Clock) -> None:

@@ -67,6 +67,8 @@ class Receiver:
     def __init__(self, answer: ReplyFunction = lambda delivery: OK) -> None:
         self.answer = answer
         self.deliveries: list[Delivery] = []
+        self.errors: list[Exception] = []
+        """Errors of the answer function; the first is raised at the end of `receiving`."""
         self.url = ""
         self.ended = threading.Event()
         self._changed = threading.Condition()
@@ -83,7 +85,11 @@ class Receiver:
         with self._changed:
             self.deliveries.append(delivery)
             self._changed.notify_all()
-        return self.answer(delivery)
+        try:
+            return self.answer(delivery)
+        except Exception as error:
+            self.errors.append(error)
+            raise
 
     def wait(self, number: int, seconds: float = PATIENCE) -> list[Delivery]:
         """Wait until there are at least *number* deliveries, and return all."""
@@ -164,6 +170,8 @@ def receiving(
         server.shutdown()
         server.server_close()
         thread.join(PATIENCE)
+    if receiver.errors:
+        raise receiver.errors[0]
 
 
 def free_port() -> int:

@@ -232,7 +232,9 @@ async def test_notifications_stop_after_a_failed_one_while_the_failure_is_being_
     store = SlowStore()
     async with bench(hook(), store=store, retries=()) as queue_bench:
         store.gate.clear()
+        store.reached.clear()
         await queue_bench.transport.answer(500)
+        await store.reached.wait()
         await queue_bench.change_state(INPUT_REQUIRED)
         store.gate.set()
         await wait_until(lambda: not queue_bench.deliveries)

@@ -106,7 +106,11 @@ def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -
         task = caller.send("held", wait=False, id="w", url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
         caller.held.release()
-        eventually(lambda: caller.ask("GetTask", id=task["id"])["status"]["state"].endswith("TED"))
+        eventually(
+            lambda: (
+                caller.ask("GetTask", id=task["id"])["status"]["state"] == "TASK_STATE_COMPLETED"
+            )
+        )
         repaired.append(True)
         response = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
         assert (response.status_code, response.json()) == (202, {"requeued": 3})
