@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from apcore_a2a_core.records import Payload
 from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease, Store
-from apcore_a2a_server.store.leases import LeaseKeeper
+from apcore_a2a_server.store.leases import LeaseKeeper, OnClaim
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.replicas import this_process
@@ -39,13 +39,23 @@ class UnresponsiveStore(InMemoryTaskStore):
                 raise
 
 
-async def unexpected_claim(claim: Claim) -> None:
-    raise AssertionError("no task is orphaned")
+@pytest.fixture
+def unexpected_claim() -> Iterator[OnClaim]:
+    """Return a callback for claims; at the end of the test, check that there was none."""
+    claims: list[Claim] = []
+
+    async def record(claim: Claim) -> None:
+        claims.append(claim)
+
+    yield record
+    assert not claims  # the keeper catches what a callback raises
 
 
 @pytest.mark.clock
 @pytest.mark.smoke
-async def test_a_lease_is_given_up_before_it_expires_when_the_store_never_answers() -> None:
+async def test_a_lease_is_given_up_before_it_expires_when_the_store_never_answers(
+    unexpected_claim: OnClaim,
+) -> None:
     store = UnresponsiveStore()
     store.lease_seconds = LEASE
     tasks, lost = LiveTasks(store), asyncio.Queue[Lease]()
@@ -74,7 +84,7 @@ class UnreachableStore(InMemoryTaskStore):
 
 @pytest.mark.clock
 @pytest.mark.smoke
-async def test_later_leases_are_given_up_later() -> None:
+async def test_later_leases_are_given_up_later(unexpected_claim: OnClaim) -> None:
     store = UnreachableStore()
     store.lease_seconds = LEASE
     tasks, lost = LiveTasks(store), asyncio.Queue[tuple[str, float]]()
@@ -102,7 +112,9 @@ async def test_later_leases_are_given_up_later() -> None:
         await keeper.stop()
 
 
-async def test_each_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_outage_is_logged_once(
+    caplog: pytest.LogCaptureFixture, unexpected_claim: OnClaim
+) -> None:
     class FlakyStore(InMemoryTaskStore):
         """A store with two outages."""
 
@@ -163,7 +175,7 @@ async def test_a_task_that_failed_to_resume_is_claimed_again(server: Database) -
 
 @pytest.mark.parametrize("kind", ["file", pytest.param("database", marks=pytest.mark.database)])
 async def test_a_blocked_event_loop_loses_no_lease(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, unexpected_claim: OnClaim
 ) -> None:
     seconds = 0.6
     store: Store = SqliteStore(tmp_path / "agent.db", lease_seconds=seconds)

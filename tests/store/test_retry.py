@@ -33,5 +33,5 @@ async def test_pauses_grow_and_retries_end_after_half_a_lease() -> None:
 
     with pytest.raises(UnavailableError):
         await retry_while_unavailable(attempt, 6)
-    assert times[-1] - times[0] >= 3
+    assert 3 <= times[-1] - times[0] < 6  # the last pause may take 1.5 seconds more than 3
     assert 4 <= len(times) <= 12  # there would be 30 if all pauses were as long as the first
