@@ -22,7 +22,7 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types import AgentCard, AgentSkill, TaskState
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from apcore_a2a_bridges import bridge, build_agent_card
-from apcore_a2a_bridges.a2a_sdk import MAX_EVENTS
+from apcore_a2a_bridges.a2a_sdk import MAX_EVENTS, Events
 from apcore_a2a_client import Part, Task
 
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -311,6 +311,15 @@ async def test_events_after_the_end_of_a_turn_are_dropped_without_waiting() -> N
     assert (await answer_to(report_later)).value == "Done"
     ended.set()
     await asyncio.wait_for(asyncio.gather(*reports), PATIENCE)
+
+
+async def test_no_event_waits_after_the_events_are_closed() -> None:
+    events = Events()
+    message = new_text_message("Hello")
+    senders = [asyncio.create_task(events.enqueue_event(message)) for _ in range(4 * MAX_EVENTS)]
+    await asyncio.sleep(0)
+    events.close()
+    await asyncio.wait_for(asyncio.gather(*senders), PATIENCE)
 
 
 async def test_an_artifact_that_is_sent_again_replaces_the_earlier_one_in_the_task() -> None:

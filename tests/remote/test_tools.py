@@ -80,8 +80,17 @@ async def test_a_strict_tool_leaves_out_members_that_the_model_sets_to_null() ->
     assert output == {"city": "Bonn", "given": ["city"]}
 
 
+class Node(BaseModel):
+    name: str
+    note: str = ""
+    children: "list[Node]" = []
+
+
 class Trip(BaseModel):
     places: list[Place]
+    stops: list[Place] | None = None
+    pair: tuple[Place, int] | None = None
+    either: Place | Node | None = None
     home: Place | None
     notes: dict[str, str | None] = {}
 
@@ -101,6 +110,30 @@ async def test_a_strict_tool_leaves_out_nested_nulls_that_the_schema_does_not_al
     }
     output = await toolset.call("plan", {"places": [], "home": None, "notes": None})
     assert output == {"places": [], "home": None}
+    unions = {"stops": [place], "pair": [place, 1], "either": place}
+    output = await toolset.call("plan", {"places": [], "home": None, **unions})
+    assert output == {
+        "places": [],
+        "home": None,
+        "stops": [{"city": "Bonn"}],
+        "pair": [{"city": "Bonn"}, 1],
+        "either": {"city": "Bonn"},
+    }
+
+
+class Grow(ActionModule):
+    input_schema: ClassVar[Any] = Node
+
+
+async def test_a_strict_tool_leaves_out_nulls_at_any_depth_of_a_recursive_schema() -> None:
+    toolset = tools(registry_of({"grow": Grow(echo)}), strict=True)
+    leaf = {"name": "leaf", "note": None, "children": None}
+    branch = {"name": "branch", "note": None, "children": [leaf]}
+    output = await toolset.call("grow", {"name": "root", "note": None, "children": [branch]})
+    assert output == {
+        "name": "root",
+        "children": [{"name": "branch", "children": [{"name": "leaf"}]}],
+    }
 
 
 def test_a_tool_is_strict_only_on_request() -> None:

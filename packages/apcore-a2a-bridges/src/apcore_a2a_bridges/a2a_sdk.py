@@ -89,6 +89,8 @@ class Events(EventQueue):
         """Add an event; wait if many of them have not been sent yet."""
         if not self._is_closed:
             await self._events.put(event)
+            if self._is_closed:  # meanwhile: make room for the next one that waits
+                self.close()
 
     async def end(self) -> None:
         """Mark the end of the events: after them, `next` returns None."""

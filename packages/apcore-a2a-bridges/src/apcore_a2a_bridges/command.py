@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import json
 import os
@@ -31,6 +32,8 @@ GRACE = 5.0
 """Seconds to wait between SIGTERM and SIGKILL."""
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output with one JSON document, in bytes."""
+MAX_ATTEMPTS = 100
+"""Maximum number of lines at which a document of several lines is looked for: each takes long."""
 SECRET_PREFIX = "APCORE_"
 """Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
@@ -239,7 +242,7 @@ class CommandAgent(Agent):
             text = written or program.error_output
             _check_size(text)
             try:
-                value = _document_in(text.decode(errors="replace"))
+                value = await asyncio.to_thread(_document_in, text.decode(errors="replace"))
             except ValueError:
                 if written:
                     raise
@@ -260,11 +263,21 @@ def _document_in(text: str) -> Any:
     """
     with suppress(ValueError):
         return json.loads(text)
-    decoder = json.JSONDecoder()
-    for start in re.finditer(r"^[{\[]", text, re.MULTILINE):
-        with suppress(ValueError):  # lines such as "[warning] old" begin like a document
-            value, end = decoder.raw_decode(text, start.start())
-            if text[end : end + 1] in ("", "\r", "\n"):
+    decoder, attempts = json.JSONDecoder(), 0
+    for line in re.finditer(r"^[{\[][^\r\n]*", text, re.MULTILINE):
+        try:
+            value, end = decoder.raw_decode(line[0])
+        except json.JSONDecodeError as error:
+            is_incomplete = error.pos >= len(line[0].rstrip())  # else such as "[warning] old"
+            if not is_incomplete or attempts == MAX_ATTEMPTS:
+                continue
+            attempts += 1
+            with suppress(ValueError):
+                value, end = decoder.raw_decode(text, line.start())
+                if text[end : end + 1] in ("", "\r", "\n"):
+                    return value
+        else:
+            if not line[0][end:].strip():
                 return value
     return decoder.raw_decode(text, text.index("{"))[0] if "{" in text else None
 

@@ -12,7 +12,7 @@ from apcore import Executor
 from apcore_a2a_core import Executor as ExecutorProtocol
 from apcore_a2a_core import missing_methods
 from apcore_a2a_core.schema import SchemaConverter, properties_of
-from apcore_a2a_core.values import is_array, is_object, object_of
+from apcore_a2a_core.values import is_array, is_object, object_at, object_of
 
 from .skills import RemoteSkill
 
@@ -91,7 +91,7 @@ class Tools:
         tool = self._by_name[name]
         inputs = dict(arguments)
         if tool.original is not None:
-            inputs = _without_nulls(inputs, tool.original)
+            inputs = _without_nulls(inputs, [tool.original], tool.original)
         return await self._executor.call_async(tool.module_id, inputs, context)
 
     def _definition(self, tool: Tool) -> Json:
@@ -223,28 +223,49 @@ def _tighten(schema: Any, *, strict: bool) -> Any:
     return tight
 
 
-def _without_nulls(value: Any, original: Any) -> Any:
+def _without_nulls(value: Any, schemas: Iterable[Any], root: Json) -> Any:
     """Return arguments without the nulls by which a model omits optional members.
 
     Args:
         value: The arguments, or a value in them.
-        original: The schema of *value* before it was made strict.
+        schemas: The schemas of *value* before they were made strict.
+        root: The schema of the arguments, to which references in the schemas refer.
     """
-    if not is_object(original):
+    if not is_array(value) and not is_object(value):
         return value
+    known = [schema for schema in _alternatives(schemas, root) if is_object(schema)]
     if is_array(value):
-        return [_without_nulls(item, original.get("items")) for item in value]
-    if not is_object(value):
-        return value
-    choices = [*original.get("anyOf", ()), *original.get("oneOf", ())]
-    objects = [choice for choice in choices if is_object(choice) and choice.get("type") == "object"]
-    schema = objects[0] if len(objects) == 1 else original
-    members, required = properties_of(schema), schema.get("required", ())
+        items = [schema["items"] for schema in known if "items" in schema]
+        prefixes = [prefix for schema in known if is_array(prefix := schema.get("prefixItems"))]
+        return [
+            _without_nulls(item, [*(p[i] for p in prefixes if i < len(p)), *items], root)
+            for i, item in enumerate(value)
+        ]
+    members: dict[str, list[Any]] = {}
+    for schema in known:
+        for name, member in properties_of(schema).items():
+            members.setdefault(name, []).append(member)
+    required = {name for schema in known for name in schema.get("required", ())}
+    given: Json = value
     return {
-        name: _without_nulls(item, members.get(name))
-        for name, item in value.items()
+        name: _without_nulls(item, members.get(name, ()), root)
+        for name, item in given.items()
         if item is not None or name in required or name not in members
     }
+
+
+def _alternatives(schemas: Iterable[Any], root: Json) -> list[Any]:
+    """Return schemas, and those that they combine or refer to."""
+    found: list[Any] = [*schemas]
+    for schema in found:  # grows during the loop
+        if is_object(schema):
+            combined = [schema.get(key, ()) for key in ("anyOf", "oneOf", "allOf")]
+            found += [choice for choices in combined for choice in choices if choice not in found]
+            path = str(schema.get("$ref", "")).removeprefix("#/").split("/")
+            target = object_at(root, *path)
+            if target is not None and target not in found:
+                found.append(target)
+    return found
 
 
 def _choose_ids(registry: Any, only: Callable[[str], bool] | Iterable[str] | None) -> list[str]:

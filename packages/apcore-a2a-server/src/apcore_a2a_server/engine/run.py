@@ -79,7 +79,6 @@ class Run:
         client: The client whose limits the run counts towards.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
-        small_value: The last input or output of the skill that was found to be small.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_slot: Whether the run is counted among the client's paused tasks.
@@ -103,7 +102,6 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.spans = SpanLog()
-        self.small_value: object = None
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
         self.has_slot = False
@@ -337,7 +335,7 @@ class Run:
         """
         skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field
-        if is_slow := not (last and output is self.small_value) and is_large_or_long(output):
+        if is_slow := is_large_or_long(output):
             artifact = await large_values.call(artifact_of, *arguments, client=client)
         else:
             artifact = artifact_of(*arguments)

@@ -107,8 +107,6 @@ class PipelineRun(Protocol):
     """The cancel token that the module sees."""
     spans: SpanLog
     """The spans of the run."""
-    small_value: object
-    """The last input or output of the skill that was found to be small, to measure it once."""
 
     @property
     def has_verdict(self) -> bool:

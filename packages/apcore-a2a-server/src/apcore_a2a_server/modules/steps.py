@@ -113,12 +113,8 @@ class OffLoop(BaseStep):
             schema = self._stand_in(ctx, schema)
         if schema is not None and schema.is_slow:
             return await slow_checks.call(self._run, ctx, client=run.client)
-        value = getattr(ctx, self._value)
-        if value is not run.small_value:
-            if is_large_or_long(value):
-                return await large_values.call(self._run, ctx, client=run.client)
-            if len(ctx.context.call_chain) == 1:  # modules may let values of nested calls grow
-                run.small_value = value
+        if is_large_or_long(getattr(ctx, self._value)):
+            return await large_values.call(self._run, ctx, client=run.client)
         return await self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
@@ -185,7 +181,6 @@ class Execute(BuiltinExecute):
         if token is not None:
             token.check()
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
-        run.small_value = None  # the module may let its inputs grow
         span = run.spans.begin(ctx.module_id, kind_of(ctx.module), ctx.context.call_chain)
         try:
             stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
@@ -420,7 +415,8 @@ class DirectEngine(PipelineEngine):
                     if rest := _target(plan, step, result):
                         break
                     outcome = _Outcome(step, result=result)
-                steps = [outcome, *strategy.steps[strategy.steps.index(step) + 1 :]]
+                planned_steps = [planned for planned, _ in plan]
+                steps = [outcome, *planned_steps[planned_steps.index(step) + 1 :]]
                 remaining = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
                 return await super().run(remaining, ctx)
             plan = rest

@@ -1,6 +1,7 @@
 """Requests that a client would not send, such as malformed ones, and the answers to them."""
 
 import json
+import re
 from collections.abc import Iterator
 from math import inf
 from time import monotonic
@@ -11,6 +12,7 @@ import httpx
 MAX_ANSWER = 64 * 1024
 """Maximum number of bytes read of an answer; the first event of a stream must fit."""
 EVENT_STREAM = "text/event-stream"
+DATA = re.compile(rb"^data:", re.MULTILINE)
 
 
 class Answer(NamedTuple):
@@ -98,8 +100,9 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
     for chunk in response.iter_bytes():
         yield chunk
         text += chunk
-        data = text.replace(b"\r\n", b"\n").partition(b"data:")[2]
-        if len(text) > MAX_ANSWER or (is_stream and b"\n\n" in data):
+        data = DATA.search(normalized := text.replace(b"\r\n", b"\n"))
+        is_event_complete = data is not None and b"\n\n" in normalized[data.end() :]
+        if len(text) > MAX_ANSWER or (is_stream and is_event_complete):
             return
         if monotonic() > deadline:
             raise httpx.ReadTimeout("The answer was not complete in time")
@@ -108,7 +111,7 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
 def _parse_object(text: bytes, media_type: str) -> dict[str, Any] | None:
     if media_type == EVENT_STREAM:
         events = text.replace(b"\r\n", b"\n").split(b"\n\n")
-        event = next((event for event in events if b"data:" in event), b"")
+        event = next(filter(DATA.search, events), b"")
         lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
         text = b"\n".join(line.removeprefix(b"data:") for line in lines)
     try:
