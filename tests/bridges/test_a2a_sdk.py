@@ -278,6 +278,8 @@ async def test_parts_of_all_kinds_are_received_and_sent_unchanged() -> None:
     assert received[0].parts[0].text == "Hi"
     data_task = await answer_to(copy, {"n": 3})
     assert [part.data for part in data_task.artifacts[0].parts if part.data] == [{"n": 3}]
+    answer_task = await answer_to(copy, {"answer": 42})  # the name of answers to questions
+    assert [part.data for part in answer_task.artifacts[0].parts if part.data] == [{"answer": 42}]
     file_task = await answer_to(copy, files[:1])
     assert file_task.artifacts[0].parts[0].raw == FILES["dot.png"][0]
 

@@ -349,6 +349,27 @@ async def test_a_typed_agent_refuses_inputs_of_other_types() -> None:
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("as_json_schema", [False, True])
+async def test_an_input_called_answer_is_kept_if_the_schema_declares_it(
+    as_json_schema: bool,
+) -> None:
+    class Guess(BaseModel):
+        riddle: str
+        answer: str
+
+    class Judge(Agent):
+        """Judges a guess."""
+
+        input_schema: Any = Guess.model_json_schema() if as_json_schema else Guess
+        output_schema = Guess
+
+        async def run(self, turn: Turn) -> AsyncIterator[Any]:
+            yield await self.mapped_input(turn)
+
+    guess = {"riddle": "What has keys?", "answer": "a piano"}
+    assert (await ask(Judge(), guess)).value == guess
+
+
 async def test_an_agent_runs_in_a_program_without_a2a() -> None:
     turns: list[Any] = []
 

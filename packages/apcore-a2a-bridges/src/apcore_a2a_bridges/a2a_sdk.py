@@ -37,7 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .agent import Agent, first_paragraph
 from .parts import TEXT, Json, is_mapping
-from .turn import ANSWER, Turn, file_in, text_in
+from .turn import Turn, file_in, text_in
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ class ExecutorAgent(Agent):
     async def contents(self, turn: Turn) -> list[Any]:
         """Return the parts of the first message, or of the answer to a question."""
         if turn.answer_parts is None and self.input_mapper is None:
-            data = {n: v for n, v in turn.inputs.items() if n not in (self.input_key, ANSWER)}
+            data = {n: v for n, v in turn.inputs.items() if n != self.input_key}
             text = [{TEXT: turn.text}] if turn.text else []
             parts = [*text, *([{"data": data}] if data else ()), *turn.parts]
         elif turn.answer_parts is None:

@@ -17,7 +17,7 @@ from apcore_a2a_core.values import is_array
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from . import parts
-from .parts import TEXT, Chunk, Json, Output, as_output
+from .parts import TEXT, Chunk, Json, Output, as_output, is_mapping
 from .turn import ANSWER, Turn
 
 PartIn: TypeAlias = Callable[[Mapping[str, Any], Turn], Any]
@@ -239,13 +239,14 @@ class Agent:
     async def mapped_input(self, turn: Turn) -> Any:
         """Return the framework's input: the mapped inputs, or the text of the user.
 
-        An agent with a typed schema gets the inputs, without answers to questions.
+        An agent with a typed schema gets the inputs, without answers to questions unless the
+        schema declares an input for them.
         """
         if self.input_mapper is not None:
             return await maybe_await(self.input_mapper(turn.inputs, turn))
         if self.takes_text:
             return turn.text
-        return {name: value for name, value in turn.inputs.items() if name != ANSWER}
+        return self._own_inputs(turn)
 
     async def contents(self, turn: Turn) -> list[Any]:
         """Return the parts of the message for the framework: a text, and then the other parts.
@@ -260,6 +261,13 @@ class Agent:
         """Convert parts of A2A for the framework, by `part_in`."""
         for_framework = [await maybe_await(self.part_in(part, turn)) for part in a2a_parts]
         return [content for content in for_framework if content is not None]
+
+    def _own_inputs(self, turn: Turn) -> Json:
+        """Return the inputs, without an answer to a question that the schema does not declare."""
+        inputs = {**turn.inputs}
+        if ANSWER in inputs and not _declares(self.input_schema, ANSWER):
+            del inputs[ANSWER]
+        return inputs
 
     def _turn(self, inputs: Json, context: Context[Any]) -> Turn:
         text = inputs.get(self.input_key)
@@ -283,6 +291,15 @@ class Agent:
 
 _closing_tasks: set[asyncio.Task[None]] = set()
 """Tasks that close agents; an event loop has only weak references to its tasks."""
+
+
+def _declares(schema: Any, name: str) -> bool:
+    """Return whether a model or a JSON Schema declares an input."""
+    if hasattr(schema, "model_fields"):
+        return name in schema.model_fields
+    # servers replace a JSON Schema by an object with this method
+    json_schema = schema if is_mapping(schema) else schema.model_json_schema()
+    return name in json_schema.get("properties", {})
 
 
 def _own_doc(kind: type[Agent]) -> str:

@@ -119,7 +119,7 @@ class FunctionAgent(Agent):
             return {self._text_keyword: await self.mapped_input(turn), **extras}
         if self._model is None:
             return extras
-        # `mapped_input` alone would drop a parameter called `answer`
+        # `mapped_input` alone would return only the text if a parameter is called `text`
         inputs = turn.inputs if self.input_mapper is None else await self.mapped_input(turn)
         validated = self._model.model_validate(inputs)
         return {**{name: getattr(validated, name) for name in self._model.model_fields}, **extras}

@@ -18,7 +18,7 @@ from .agent import Agent, first_paragraph, maybe_await
 from .crewai import ROLES, part_out
 from .crewai_runs import Question, Run, input_files, keep_private
 from .parts import Json, text_of
-from .turn import ANSWER, Turn
+from .turn import Turn
 
 HISTORY = "history"
 """The member of a flow's state that gets the conversation."""
@@ -144,7 +144,7 @@ class CrewAIFlowAgent(Agent):
         if self.input_mapper is not None:
             mapped = await maybe_await(self.input_mapper(turn.inputs, turn))
             return mapped if isinstance(mapped, dict) else {self.input_key: mapped}
-        inputs = {n: v for n, v in turn.inputs.items() if n not in {ANSWER, ID, HISTORY}}
+        inputs = {n: v for n, v in self._own_inputs(turn).items() if n not in {ID, HISTORY}}
         if self.takes_text:
             inputs[self.input_key] = turn.text
         if self._takes_history:

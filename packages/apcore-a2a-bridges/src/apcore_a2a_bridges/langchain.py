@@ -21,7 +21,7 @@ from pydantic.errors import PydanticUserError
 from . import parts
 from .agent import Agent, first_paragraph, maybe_await, text_model
 from .parts import Json, is_mapping
-from .turn import ANSWER, Turn, file_in
+from .turn import Turn, file_in
 
 Config: TypeAlias = Mapping[str, Any] | Callable[[Turn], Any]
 """A `RunnableConfig`, or a function of the turn that returns it."""
@@ -215,8 +215,7 @@ class LangChainAgent(Agent):
             return [*past_messages(turn), await new_message(self, turn)]
         if not self._takes_mapping:
             return turn.text
-        all_inputs = turn.inputs if not self.takes_text else {self.input_key: turn.text}
-        inputs = {name: value for name, value in all_inputs.items() if name != ANSWER}
+        inputs = {self.input_key: turn.text} if self.takes_text else self._own_inputs(turn)
         inputs |= {name: past_messages(turn) for name in self._histories}
         if self._has_messages_input:
             message = await new_message(self, turn)

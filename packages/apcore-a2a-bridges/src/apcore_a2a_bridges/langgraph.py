@@ -30,7 +30,7 @@ from .langchain import (
     usage_counter,
 )
 from .parts import Json, is_mapping
-from .turn import ANSWER, Turn
+from .turn import Turn
 
 logger = logging.getLogger("apcore_a2a.langgraph")
 
@@ -215,7 +215,7 @@ class LangGraphAgent(Agent):
             return {MESSAGES: [*await self._messages_before(graph, config, turn), message]}
         if self.takes_text:
             return turn.text if self._takes_value else {self.input_key: turn.text}
-        return {name: value for name, value in turn.inputs.items() if name != ANSWER}
+        return self._own_inputs(turn)
 
     async def _messages_before(self, graph: Any, config: Any, turn: Turn) -> list[Any]:
         """Return the messages that the graph needs before the new one.
