@@ -243,6 +243,27 @@ async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> Non
                 await executor.call_async("remote.c.s", {"old": 1})
 
 
+@pytest.mark.parametrize("details", [{}, {"inputSchema": {"type": "string"}}])
+async def test_a_skill_without_a_schema_for_an_object_has_no_text_field_of_its_own(
+    details: dict[str, Any],
+) -> None:
+    """Its display says that the text is in `text`."""
+    artifact = {"artifactId": "a", "parts": [{"text": "hello"}]}
+
+    def answer(request: Request) -> Iterable[Step]:
+        return rpc(request, result={"task": task(artifacts=[artifact])})
+
+    params = {"skills": {"s": {**details, "textField": "answer"}}}
+    capabilities = {"extensions": [{"uri": EXTENSION_URI, "params": params}]}
+    registry = Registry()
+    with raw(agent(answer, skills=SKILLS, capabilities=capabilities)) as server:
+        async with RemoteAgent(server.url, name="c") as remote:
+            await remote.register(registry)
+            output = await Executor(registry).call_async("remote.c.s", {"text": "hi"})
+            assert registry.get("remote.c.s").display["a2a"]["text_field"] == "text"
+    assert output == {"text": "hello"}
+
+
 async def test_a_gateway_answers_other_calls_while_an_agent_is_hostile(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

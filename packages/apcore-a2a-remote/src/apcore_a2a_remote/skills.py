@@ -85,7 +85,7 @@ class RemoteSkill:
         self.tags = [clean(tag, 100) for tag in skill.tags[:20]]
         input_schema, output_schema = details.get("inputSchema"), details.get("outputSchema")
         self.is_typed = is_object(input_schema) and types_of(input_schema) <= {"object"}
-        self.text_field = _text(details.get("textField")) or ("" if self.is_typed else TEXT)
+        self.text_field = _text(details.get("textField")) if self.is_typed else TEXT
         self.schema_of_output: Json | None = output_schema if is_object(output_schema) else None
         self.input_schema: Any = dict(input_schema) if is_object(input_schema) else Prompt
         self.output_schema: Any = None
