@@ -100,6 +100,9 @@ def test_on_a_terminal_webhooks_are_a_table(
     assert "410" not in listed
     with_attempts = printed(lambda terminal: terminal.webhooks(webhooks, with_attempts=True))
     assert "2026-01-02 03:04:05 failed 410 0.250 s" in with_attempts
+    assert "last attempt" in listed
+    assert "attempts" in with_attempts
+    assert "last attempt" not in with_attempts
     assert printed(lambda terminal: terminal.webhooks([])) == "No webhooks."
     assert "failed 410" in printed(lambda terminal: terminal.attempt(refused))
     assert (

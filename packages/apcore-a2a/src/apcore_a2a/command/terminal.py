@@ -112,7 +112,8 @@ class Terminal(Printer):
             self._out.print("No webhooks.")
             return
         table = Table(box=SIMPLE_HEAD)
-        for title in ("task, webhook", "URL", "state", "last attempt"):
+        attempts_title = "attempts" if with_attempts else "last attempt"
+        for title in ("task, webhook", "URL", "state", attempts_title):
             table.add_column(title, overflow="fold")
         for hook in webhooks:
             ids = Text.assemble(_plain(hook.get("taskId")), "\n", (_plain(hook.get("id")), "dim"))
