@@ -11,7 +11,7 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-from apcore_a2a_auth import ConfigurationError, JWTAuthenticator
+from apcore_a2a_auth import ConfigurationError, JWTAuthenticator, SigningKey
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -93,6 +93,22 @@ def test_a_key_in_der_ending_with_whitespace_is_not_used_as_a_secret() -> None:
 @pytest.mark.parametrize("key", RARE_KEYS, ids=lambda key: key.kid)
 def test_a_rare_key_is_not_used_as_a_secret(key: KeyPair) -> None:
     assert_not_used_as_secret(b64encode(key.der))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b64encode(RSA.private_pem),
+        b64encode(P256.private_pem),
+        json.dumps({"kty": "oct", "k": "c2VjcmV0" * 8}).encode(),
+    ],
+    ids=["an RSA key", "an elliptic curve key", "a symmetric JSON Web Key"],
+)
+def test_a_refused_private_or_symmetric_key_is_not_called_public(text: bytes) -> None:
+    for use in (JWTAuthenticator, SigningKey):
+        with pytest.raises(ConfigurationError, match="not a secret") as caught:
+            use(text)
+        assert "public" not in str(caught.value)
 
 
 def test_a_url_is_not_used_as_a_secret() -> None:

@@ -118,7 +118,10 @@ def _read_secret(data: bytes) -> VerificationKey:
             "Generate one with: openssl rand -base64 48"
         )
     if any(map(_is_encoded_key, (data, data.strip(), _decode_base64(data)))):
-        raise ConfigurationError("This is a public key, not a secret; give it in PEM")
+        raise ConfigurationError(
+            "This is a key in a format such as base64 or JSON, not a secret; "
+            "give a key in PEM, or the secret itself"
+        )
     if data.startswith((b"https://", b"http://")) or os.path.exists(data):
         raise ConfigurationError(
             "This is the location of a key, not a secret; give a Path, or jwks_url"
