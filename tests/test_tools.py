@@ -349,3 +349,15 @@ def test_chaos_refuses_invalid_arguments(
 )
 def test_a_framework_passes_if_no_test_fails(summary: str, has_passed: bool) -> None:
     assert frameworks.has_passed(summary) is has_passed
+
+
+@pytest.mark.parametrize("summary", ["1 failed, 5 passed in 1.2s", "5 passed, 1 error in 1.2s"])
+def test_the_coverage_of_a_framework_is_not_measured_if_a_test_fails(
+    summary: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(frameworks, "_install", lambda *args, **options: None)
+    monkeypatch.setattr(frameworks, "_test", lambda *args, **options: summary)
+    monkeypatch.setattr(frameworks, "_coverage", lambda environment: "100 %")
+
+    assert frameworks.main(["agno"]) == 1
+    assert "coverage" not in capsys.readouterr().out

@@ -76,7 +76,7 @@ def _test_framework(name: str, *, reinstalls: bool, is_lowest: bool) -> tuple[st
     except subprocess.CalledProcessError:
         return name, "-", time.monotonic() - started_at, "can't be installed"
     result = _test(name, environment, is_lowest=is_lowest)
-    if result.count(" passed") > result.count(" failed"):
+    if has_passed(result):
         result += f", coverage {_coverage(environment)}"
     return name, _version(name, environment), time.monotonic() - started_at, result
 

@@ -260,12 +260,26 @@ def test_a_slowly_sent_head_times_out(kind: str, operation: str, chunk: bytes) -
 
 
 def test_without_a_timeout_the_client_waits(kind: str) -> None:
+    timeouts: list[float | None] = []
+
     def script(request: Request) -> Iterable[Step]:
         yield SHORT_TIMEOUT
         yield from ok(request)
 
-    with raw(agent(script)) as server, Client(kind, server.url, timeout=None) as client:
+    def record(request: httpx.Request) -> None:
+        timeouts.extend(request.extensions["timeout"].values())
+
+    async def record_async(request: httpx.Request) -> None:
+        record(request)
+
+    hooks = {"request": [record_async if kind == "async" else record]}
+    http = http_client(kind, event_hooks=hooks)
+    with (
+        raw(agent(script)) as server,
+        Client(kind, server.url, timeout=None, http_client=http) as client,
+    ):
         assert client.do("send_message", "hi").id == "t-1"
+    assert set(timeouts) == {None}  # the default would be longer than this test
 
 
 # Answers that are not A2A

@@ -244,9 +244,14 @@ def test_a_message_without_an_origin_is_served(cors_agent: str) -> None:
     assert post(cors_agent).json()["result"]["status"]["state"] == "completed"
 
 
-def test_the_card_is_served_to_pages_of_any_origin(cors_agent: str) -> None:
-    card = "/.well-known/agent-card.json"
-    assert httpx.get(cors_agent + card, headers={"origin": FOREIGN}, trust_env=False).is_success
+def test_the_card_is_served_to_any_origin_but_only_pages_of_allowed_ones_can_read_it(
+    cors_agent: str,
+) -> None:
+    card = f"{cors_agent}/.well-known/agent-card.json"
+    for origin, readers in ((PAGE, PAGE), (FOREIGN, None)):
+        answer = httpx.get(card, headers={"origin": origin}, trust_env=False)
+        assert answer.is_success
+        assert answer.headers.get("access-control-allow-origin") == readers
 
 
 def test_only_requests_for_allowed_hosts_are_served() -> None:

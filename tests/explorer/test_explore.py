@@ -406,14 +406,16 @@ def test_the_command_says_that_the_certificate_is_not_trusted(tmp_path: Path) ->
         server = Server(config)
         thread = Thread(target=server.serve_in_thread, args=[[sock]])
         thread.start()
-        server.settled.wait(PATIENCE)
-        agent = f"https://127.0.0.1:{sock.getsockname()[1]}"
-        assert "is not trusted" in explore_and_fail(agent, tmp_path)
-        trusted = str(tmp_path / "authority.pem")
-        with exploring(agent, tmp_path, SSL_CERT_FILE=trusted) as (address, _):
-            assert get(f"{address}/{CARD}").json()["name"] == "Fake"
-        server.should_exit = True
-        thread.join(PATIENCE)
+        try:
+            assert server.settled.wait(PATIENCE)
+            agent = f"https://127.0.0.1:{sock.getsockname()[1]}"
+            assert "is not trusted" in explore_and_fail(agent, tmp_path)
+            trusted = str(tmp_path / "authority.pem")
+            with exploring(agent, tmp_path, SSL_CERT_FILE=trusted) as (address, _):
+                assert get(f"{address}/{CARD}").json()["name"] == "Fake"
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
 
 
 def test_the_command_says_that_the_agent_does_not_speak_tls(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def hostile_error() -> Response:
         {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": CORPUS[0]},
         {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields},
     ]
-    error = {"code": CORPUS[0], "message": " ".join(CORPUS[:16]), "data": details}
+    error = {"code": CORPUS[0], "message": " ".join(["Refused", *CORPUS[:16]]), "data": details}
     return json_response({"jsonrpc": "2.0", "id": 1, "error": error})
 
 
@@ -194,10 +194,13 @@ def test_hostile_errors_are_shown_as_text(hostile: HostileVisit, fake: FakeAgent
         fake.replies[method] = lambda params: hostile_error()
     page = hostile.visit.go("skills/constructor")
     page.get_by_role("button", name="Run", exact=True).click()
+    text = f"Refused {CORPUS[0]}"  # the name of the agent has the text without the word
     for path in [("tasks",), ("tasks", "x"), ("inbox",), ("conversations", "x"), ("requests",)]:
-        expect(page.get_by_text("<script>window.ran = 1</script>").first).to_be_visible()
+        expect(page.get_by_role("main")).to_contain_text(text)
         assert hostile.harm() == []
         hostile.go(*path)
+    expect(page.get_by_role("main")).to_contain_text(text)
+    hostile.open_all()
     assert hostile.harm() == []
 
 

@@ -223,7 +223,8 @@ def test_an_unreachable_agent_is_reported_and_can_be_tried_again(visit: Visit) -
     expect(page.get_by_role("alert")).to_have_text(
         "The agent can't be reached. Check that it is running."
     )
-    page.get_by_role("button", name="Try again").click()
+    with page.expect_event("requestfailed"):
+        page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_be_visible()
     page.unroute(CARD)
     page.get_by_role("button", name="Try again").click()
