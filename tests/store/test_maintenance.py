@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from apcore_a2a_server.store import UnavailableError, open_store
-from apcore_a2a_server.store.maintenance import check, migrate
+from apcore_a2a_server.store.maintenance import CheckResult, check, migrate
 from apcore_a2a_server.store.sqlite import schema
 
 from tests.serving import PATIENCE
@@ -30,7 +30,7 @@ async def test_a_cancelled_check_logs_no_error_and_its_reading_can_be_stopped(
     started, cancelled, errors = threading.Event(), threading.Event(), list[UnavailableError]()
     check_file = schema._check
 
-    def check_after_cancellation(path: Path, is_stopped: Callable[[], bool]) -> schema.CheckResult:
+    def check_after_cancellation(path: Path, is_stopped: Callable[[], bool]) -> CheckResult:
         started.set()
         assert cancelled.wait(PATIENCE)
         try:
