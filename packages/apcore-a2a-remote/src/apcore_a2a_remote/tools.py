@@ -231,40 +231,39 @@ def _without_nulls(value: Any, schemas: Iterable[Any], root: Json) -> Any:
         schemas: The schemas of *value* before they were made strict.
         root: The schema of the arguments, to which references in the schemas refer.
     """
-    if not is_array(value) and not is_object(value):
-        return value
-    known = [schema for schema in _alternatives(schemas, root) if is_object(schema)]
     if is_array(value):
+        known = _alternatives(schemas, root)
         items = [schema["items"] for schema in known if "items" in schema]
         prefixes = [prefix for schema in known if is_array(prefix := schema.get("prefixItems"))]
         return [
             _without_nulls(item, [*(p[i] for p in prefixes if i < len(p)), *items], root)
             for i, item in enumerate(value)
         ]
+    if not is_object(value):
+        return value
     members: dict[str, list[Any]] = {}
-    for schema in known:
+    required: set[str] = set()
+    for schema in _alternatives(schemas, root):
+        required.update(schema.get("required", ()))
         for name, member in properties_of(schema).items():
             members.setdefault(name, []).append(member)
-    required = {name for schema in known for name in schema.get("required", ())}
-    given: Json = value
     return {
         name: _without_nulls(item, members.get(name, ()), root)
-        for name, item in given.items()
+        for name, item in value.items()
         if item is not None or name in required or name not in members
     }
 
 
-def _alternatives(schemas: Iterable[Any], root: Json) -> list[Any]:
+def _alternatives(schemas: Iterable[Any], root: Json) -> list[Json]:
     """Return schemas, and those that they combine or refer to."""
-    found: list[Any] = [*schemas]
+    found: list[Json] = [schema for schema in schemas if is_object(schema)]
     for schema in found:  # grows during the loop
-        if is_object(schema):
-            combined = [schema.get(key, ()) for key in ("anyOf", "oneOf", "allOf")]
-            found += [choice for choices in combined for choice in choices if choice not in found]
-            path = str(schema.get("$ref", "")).removeprefix("#/").split("/")
-            target = object_at(root, *path)
-            if target is not None and target not in found:
-                found.append(target)
+        combined = [schema.get(key, ()) for key in ("anyOf", "oneOf", "allOf")]
+        related = [choice for choices in combined for choice in choices]
+        path = str(schema.get("$ref", "")).removeprefix("#/").split("/")
+        for other in (*related, object_at(root, *path)):
+            if is_object(other) and other not in found:
+                found.append(other)
     return found
 
 
