@@ -1,7 +1,6 @@
 """Responses in one write: uvicorn writes the head of a response, and then its body.
 
-Each write is a system call and a packet of its own. One write instead of two saves 1 to 4 percent
-of the CPU time of a `message/send` request.
+Each write is a system call and a packet of its own; here they are one.
 """
 
 import asyncio
