@@ -156,7 +156,7 @@ async def test_the_text_parameter_need_not_be_the_first_one() -> None:
     def keyword_only(turn: Turn, *, text: str) -> str:
         return f"{text} {bool(turn.task_id)}"
 
-    def after_default(times=2, *, text: str) -> Any:  # type: ignore[no-untyped-def]
+    def after_default(times=2, *, text: str) -> Any:  # type: ignore[no-untyped-def]  # part of the test
         return text * times
 
     assert await answer_of(after_turn) == "Hi True"

@@ -3,19 +3,21 @@
 import json
 import re
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
+import uvicorn
 from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator
+from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 from starlette.types import ASGIApp, Message, Receive
 
 from tests.server.checking_client import Agent
-from tests.serving import PATIENCE
+from tests.serving import PATIENCE, listener
 
 Headers = Sequence[tuple[str, str]]
 KEY = "the long random key of ada"
@@ -132,6 +134,21 @@ def connected(url: str) -> Iterator[Connection]:
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port), PATIENCE) as sock:
         yield Connection(sock)
+
+
+@asynccontextmanager
+async def uvicorn_with_timeout(
+    app: ASGIApp, seconds: float
+) -> AsyncIterator[tuple[uvicorn.Server, tuple[str, int]]]:
+    """Run *app* in this event loop with our protocol; yield the server and its address."""
+    config = uvicorn.Config(app, http=request_timeout_protocol(seconds), lifespan="off")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    with listener() as sock:
+        await server.startup([sock])
+        yield server, sock.getsockname()
+        await server.shutdown()
 
 
 def request(

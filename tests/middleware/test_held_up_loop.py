@@ -5,12 +5,12 @@ import time
 from contextlib import closing
 
 import pytest
-import uvicorn
-from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 from starlette.types import Receive, Scope, Send
 
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.serving import PATIENCE, listener
+from tests.serving import PATIENCE
+
+from .byhand import uvicorn_with_timeout
 
 pytestmark = pytest.mark.anyio
 
@@ -27,13 +27,8 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def status_line_for(body: bytes, block_seconds: float, length: int) -> bytes:
     """Return the status line for a body sent byte by byte; the loop is blocked before each byte."""
-    config = uvicorn.Config(app, http=request_timeout_protocol(TIMEOUT), lifespan="off")
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    with listener() as sock:
-        await server.startup([sock])
-        reader, writer = await asyncio.open_connection(*sock.getsockname())
+    async with uvicorn_with_timeout(app, TIMEOUT) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
         with closing(writer):
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
             for byte in body:
@@ -42,7 +37,6 @@ async def status_line_for(body: bytes, block_seconds: float, length: int) -> byt
                 writer.write(bytes([byte]))
             async with asyncio.timeout(PATIENCE):
                 line = await reader.readline()
-        await server.shutdown()
     return line
 
 

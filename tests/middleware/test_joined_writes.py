@@ -5,13 +5,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-import uvicorn
 from apcore_a2a_server.middleware.joined_writes import MAX_JOINED, JoinedWrites
-from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 from starlette.types import Receive, Scope, Send
 
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.serving import PATIENCE, listener
+from tests.serving import PATIENCE
+
+from .byhand import uvicorn_with_timeout
 
 pytestmark = pytest.mark.anyio
 
@@ -110,13 +110,8 @@ async def test_the_connections_of_an_agent_join_writes() -> None:
         await send({"type": "http.response.body", "body": b"{", "more_body": True})
         await send({"type": "http.response.body", "body": b"}"})
 
-    config = uvicorn.Config(app, http=request_timeout_protocol(10), lifespan="off")
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    with listener() as sock:
-        await server.startup([sock])
-        reader, writer = await asyncio.open_connection(*sock.getsockname())
+    async with uvicorn_with_timeout(app, 10) as (server, address):
+        reader, writer = await asyncio.open_connection(*address)
         with closing(writer):
             for _ in range(3):
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -127,4 +122,3 @@ async def test_the_connections_of_an_agent_join_writes() -> None:
             connection: Any
             (connection,) = server.server_state.connections
             assert isinstance(connection.transport, JoinedWrites)
-        await server.shutdown()
