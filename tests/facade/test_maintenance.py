@@ -657,7 +657,7 @@ def test_the_help_fits_a_terminal_and_names_the_exit_codes(action: str, cli: Cli
     assert (outcome.code, outcome.err) == (0, "")
     assert max(map(len, outcome.out.splitlines())) <= 80
     words = " ".join(outcome.out.split())
-    for code in ("0 success", "1 the check", "2 wrong", "130 inter"):
+    for code in ("0 success", "1 `store check`", "2 wrong", "130 inter"):
         assert code in words
 
 

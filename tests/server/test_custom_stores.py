@@ -459,8 +459,16 @@ def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("store", "begins", "ends"),
     [
-        (DictStore, "The task store DictStore only stores", "It keeps one webhook for each task"),
-        (SdkStore, "The task store InMemoryTaskStore of a2a-sdk only stores", "change of state"),
+        (
+            DictStore,
+            "The task store DictStore stores tasks, and old ones",
+            "It keeps one webhook for each task",
+        ),
+        (
+            SdkStore,
+            "The task store InMemoryTaskStore of a2a-sdk stores tasks, and old ones",
+            "change of state",
+        ),
     ],
 )
 async def test_the_limitations_of_a_store_are_logged_once_at_the_start(
