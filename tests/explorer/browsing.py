@@ -21,6 +21,12 @@ expect.set_options(timeout=TIMEOUT)
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 360, "height": 740}
 
+ANIMATIONS_HAVE_ENDED = """Promise.all(
+    document.getAnimations()
+        .filter((animation) => animation.effect.getComputedTiming().endTime < Infinity)
+        .map((animation) => animation.finished.catch(() => null))
+)"""
+"""A promise for the end of all animations that have one."""
 NETWORK_ERROR = re.compile(
     r"Failed to load resource: (net::|the server responded with a status of)"
 )
@@ -110,6 +116,7 @@ class Visit:
 
     def accessibility_violations(self) -> list[str]:
         """Return the violations that axe-core rates as serious or critical."""
+        self.page.evaluate(ANIMATIONS_HAVE_ENDED)  # until then, colours are between two others
         violations = Axe().run(self.page).response["violations"]
         return [
             f"{violation['id']}: {node['html'][:200]} {node['failureSummary']}"

@@ -57,6 +57,7 @@ def tour(visit: Visit) -> Iterator[str]:
     expect(page.get_by_role("listbox", name="Commands")).to_be_visible()
     yield "palette"
     page.keyboard.press("Escape")
+    expect(page.get_by_role("listbox", name="Commands")).to_be_hidden()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     yield "keys"
