@@ -173,7 +173,7 @@ async def test_the_json_document_of_an_output_may_be_among_other_lines(
     assert (await answer_of(f"print({output!r})", output="json")).value == value
 
 
-async def test_many_lines_before_a_document_are_read_in_linear_time() -> None:
+async def test_a_document_after_many_lines_of_a_log_is_read() -> None:
     code = "print('[INFO] a step\\n' * 100_000 + '{\\n' * 1000 + 'x')"
     task = await answer_of(code + "; print('{\"n\": 1}')", output="json")
     assert task.value == {"n": 1}
