@@ -209,6 +209,11 @@ def test_a_chain_declares_the_schemes_of_all_its_members() -> None:
     assert [*chain.security_schemes()] == ["bearer", "apiKey", "other"]
 
 
+def test_a_member_without_schemes_declares_a_bearer_token() -> None:
+    chain = ChainAuthenticator(APIKeyAuthenticator({KEY: "ci"}), PlainAuthenticator())
+    assert chain.security_schemes() == {"apiKey": api_key(), "bearer": bearer()}
+
+
 def test_equal_schemes_are_declared_once() -> None:
     chain = ChainAuthenticator(JWTAuthenticator(SECRET), JWTAuthenticator(RSA.pem))
     assert chain.security_schemes() == {"bearer": bearer()}

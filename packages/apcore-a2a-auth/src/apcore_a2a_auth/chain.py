@@ -9,6 +9,7 @@ from a2a.types import SecurityScheme
 from apcore_a2a_core import Authenticator, RefusalReason, TokenRefusedError
 
 from .errors import ConfigurationError
+from .schemes import bearer
 
 
 class ChainAuthenticator:
@@ -92,11 +93,12 @@ class ChainAuthenticator:
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """Return all schemes for the Agent Card (FR-AUT-003); any one of them suffices.
 
-        A scheme whose name a different scheme already has is renamed, for example to `bearer2`.
+        An authenticator without `security_schemes()` declares a bearer token. A scheme whose name
+        a different scheme already has is renamed, for example to `bearer2`.
         """
         schemes: dict[str, SecurityScheme] = {}
         for authenticator in self._authenticators:
-            declare: Any = getattr(authenticator, "security_schemes", dict)
+            declare: Any = getattr(authenticator, "security_schemes", _bearer_alone)
             declared: Mapping[str, SecurityScheme] = declare()
             for name, scheme in declared.items():
                 free_names = (
@@ -106,6 +108,10 @@ class ChainAuthenticator:
                 )
                 schemes[next(free_names)] = scheme
         return schemes
+
+
+def _bearer_alone() -> Mapping[str, SecurityScheme]:
+    return {"bearer": bearer()}
 
 
 def _numbered_names(name: str) -> Iterator[str]:
