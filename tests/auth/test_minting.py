@@ -120,6 +120,16 @@ def test_only_named_attributes_are_passed_on() -> None:
     assert verified(token, SECRET, claim_mapping=mapping) == ADA
 
 
+def test_a_claim_within_an_attribute_does_not_change_the_identity() -> None:
+    mapping = ClaimMapping(attrs={"org": "org", "team": "org.team"})
+    caller = Identity("ada", attrs={"org": {"name": "royal society"}, "team": "math"})
+    caller_seen = verified(
+        mint(caller, WEATHER, key=SECRET, claim_mapping=mapping), SECRET, claim_mapping=mapping
+    )
+    assert caller_seen.attrs["org"] == {"name": "royal society", "team": "math"}
+    assert caller.attrs["org"] == {"name": "royal society"}
+
+
 @pytest.mark.parametrize(
     "mapping",
     [

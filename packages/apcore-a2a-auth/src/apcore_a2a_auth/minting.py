@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -200,7 +201,8 @@ def _claims_of(identity: Identity, mapping: ClaimMapping) -> dict[str, Any]:
         _put(claims, mapping.roles, list(identity.roles))
     for name, path in (mapping.attrs or {}).items():
         if name in identity.attrs:
-            _put(claims, path, identity.attrs[name])
+            # a copy, since another attribute may be put into this one
+            _put(claims, path, deepcopy(identity.attrs[name]))
     return claims
 
 
