@@ -247,6 +247,11 @@ async def test_bytes_of_one_character_are_decoded_together() -> None:
     assert (await answer_of(code)).value == "häß…"
 
 
+async def test_a_character_that_the_output_cuts_off_is_replaced() -> None:
+    code = "import sys; sys.stdout.buffer.write('h\u00e4'.encode()[:-1])"
+    assert (await answer_of(code)).value == "h\ufffd"
+
+
 async def test_clients_do_not_see_why_a_program_failed() -> None:
     task = await answer_of("import sys; print('secret', file=sys.stderr); sys.exit(3)")
     assert task.status.state == "failed"

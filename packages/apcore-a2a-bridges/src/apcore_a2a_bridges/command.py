@@ -228,6 +228,8 @@ class CommandAgent(Agent):
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             while data := await program.read():
                 yield decoder.decode(data)
+            if rest := decoder.decode(b"", final=True):  # the output ends within a character
+                yield rest
         elif self._output == "lines":
             while line := await program.readline():
                 if line.lstrip().startswith(b"{"):  # other lines, such as warnings, are not events
