@@ -17,6 +17,7 @@ from apcore_a2a_core import (
     PartError,
     SchemaConverter,
 )
+from apcore_a2a_core.values import MAX_VALUES
 from google.protobuf.json_format import MessageToDict, ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,7 +165,7 @@ def test_text_for_an_object_schema_is_parsed(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "not JSON", "{", "9" * 5000, '{"a": ' * 100_000, '{"a": ' + "9" * 5000 + "}"],
+    ["", "not JSON", "{", "9" * 5000, '{"a": ' + "9" * 5000 + "}"],
 )
 def test_invalid_json_is_refused_with_a_list_of_the_fields(
     content: str, descriptor: Describe
@@ -173,6 +174,21 @@ def test_invalid_json_is_refused_with_a_list_of_the_fields(
         input_of({"text": content}, OPTIONAL, descriptor)
     fields = "the skill takes JSON with: a (integer, optional), b (any, optional)"
     assert str(caught.value) == f"Invalid JSON in TextPart: {fields}"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"a": ' * 1000, "is nested deeper than"),
+        (f'{{"a": [{"0," * MAX_VALUES}0]}}', f"has more than {MAX_VALUES} values"),
+    ],
+    ids=["nesting", "values"],
+)
+def test_json_in_text_that_is_too_large_is_refused_with_the_reason(
+    content: str, problem: str, descriptor: Describe
+) -> None:
+    with pytest.raises(PartError, match=f"The JSON in TextPart {problem}"):
+        input_of({"text": content}, OPTIONAL, descriptor)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,16 @@ from .schema import (
 from .sdk import to_sdk
 from .skill_mapper import input_modes
 from .text_values import fields_of, scalar_property, takes_nothing, value_of_text
-from .values import dump_json, is_array, is_object, load_json, narrow, object_of, to_json
+from .values import (
+    JsonSizeError,
+    dump_json,
+    is_array,
+    is_object,
+    load_json,
+    narrow,
+    object_of,
+    to_json,
+)
 
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 """Parts in our type or the SDK's, or JSON objects as in A2A 1.0, A2A 0.3 or the SRS."""
@@ -204,11 +213,13 @@ def parse_inputs(text: str, hint: str = "") -> Json:
     """Parse *text* as a JSON object of inputs.
 
     Raises:
-        PartError: The text is not a JSON object; if it is not JSON at all, the error ends
-            with *hint*.
+        PartError: The text is not a JSON object, or has too many values or too much nesting; if it
+            is not JSON at all, the error ends with *hint*.
     """
     try:
         value = load_json(text)
+    except JsonSizeError as error:
+        raise PartError(f"The JSON in TextPart {error}") from None
     except ValueError:
         raise PartError(": ".join(filter(None, ["Invalid JSON in TextPart", hint]))) from None
     return as_inputs(value)
