@@ -13,6 +13,7 @@ from a2a.server.context import ServerCallContext
 from a2a.types import AgentCard, GetTaskRequest, Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError
 from apcore import ACL, ACLRule, Executor, Identity
+from apcore_a2a_auth import api_key
 from apcore_a2a_client import A2AClient, Message
 from apcore_a2a_server import create_app
 from apcore_a2a_server.bindings.compat import request_handler
@@ -340,7 +341,7 @@ async def guarded(tenants: Any = "skills", **options: Any) -> AsyncIterator[Peer
     gated = ActionModule(echo, annotations=NEEDS_APPROVAL)
     registry = registry_of({**modules(), "gated": gated})
     with closing(Executor(registry, acl=rules())) as executor:
-        async with serving(executor, tenants=tenants, auth=Staff(), **options) as peer:
+        async with serving(executor, **{"tenants": tenants, "auth": Staff(), **options}) as peer:
             yield peer
 
 
@@ -392,6 +393,30 @@ async def test_a_tenant_needs_credentials_except_for_its_public_card() -> None:
         for path in ("/tea/tasks", "/tea/message:send", "/tea/v1/tasks", "/tea", "/tea/health"):
             for verb in ("GET", "POST"):
                 assert (await peer.client.request(verb, path)).status_code == 401, path
+
+
+class NamesAsKeys(Staff):
+    """An authenticator for which the name in the header is an API key, of `ada` alone."""
+
+    def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
+        return super().authenticate(headers) if headers.get("x-name") == "ada" else None
+
+    def security_schemes(self) -> Json:
+        return {"key": api_key("X-Name")}
+
+
+async def test_wrong_keys_are_refused_and_counted_at_the_cards_of_tenants_too() -> None:
+    async with guarded(auth=NamesAsKeys(), auth_rate_limit="5/minute") as peer:
+        paths = [f"/{tenant}{CARD}" for tenant in ("kitchen.tea", "billing.ask", "no.such.skill")]
+        for path in paths:
+            assert (await peer.client.get(path)).status_code == (200 if "tea" in path else 404)
+        for headers, statuses in ((None, {200, 404}), ({"x-name": "eve"}, {401, 429})):
+            for number in range(9):
+                card = await peer.client.get(paths[number % 3], headers=headers)
+                assert card.status_code in statuses
+        assert card.status_code == 429
+        card = await peer.client.get(paths[1], headers={"x-name": "ada"})
+        assert card.status_code == 200
 
 
 async def test_callers_see_the_card_of_a_tenant_that_they_may_call() -> None:

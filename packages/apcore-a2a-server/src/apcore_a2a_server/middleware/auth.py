@@ -94,6 +94,14 @@ RETRY_AFTER = "5"
 """Seconds until clients may retry if the authenticator fails."""
 
 
+def _credential_header(scheme: a2a.SecurityScheme) -> str:
+    """Return the header for the credentials of a scheme, in lower case; "" if it has none."""
+    if scheme.WhichOneof("scheme") != "api_key_security_scheme":
+        return "authorization"
+    key = scheme.api_key_security_scheme
+    return key.name.lower() if key.location == "header" else ""
+
+
 class Limiter(Protocol):
     """The part of a `RateLimiter` that authentication uses."""
 
@@ -158,7 +166,9 @@ class Authentication:
         self._authenticator = authenticator
         self._refusals = refusals
         self._public = frozenset(public)
-        self._scheme = challenge_scheme(declared_schemes(authenticator))
+        schemes = declared_schemes(authenticator)
+        self._scheme = challenge_scheme(schemes)
+        self._credential_headers = frozenset(map(_credential_header, schemes.values()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on if it is public or its caller is authenticated, else refuse it."""
@@ -173,7 +183,8 @@ class Authentication:
         # on public paths, refusals are counted below, after anonymous reads have passed
         refusals = None if is_open else self._refusals
         caller = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
-        if is_open and caller == _unauthenticated(headers, self._scheme):
+        is_anonymous = self._credential_headers.isdisjoint(headers)
+        if is_open and is_anonymous and caller == _unauthenticated(headers, self._scheme):
             # the route of the tenant decides whether anonymous callers may see its card
             await self._app(scope, receive, send)
             return
