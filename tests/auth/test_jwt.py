@@ -128,7 +128,7 @@ def test_the_error_for_a_short_rsa_key_states_the_required_length() -> None:
     ids=["dsa", "x25519", "p-224"],
 )
 def test_a_key_that_cannot_verify_tokens_is_refused(private: Any) -> None:
-    assert "cannot verify tokens" in refusal(KeyPair("", "", private).pem)
+    assert "cannot verify signatures" in refusal(KeyPair("", "", private).pem)
 
 
 @pytest.mark.parametrize(

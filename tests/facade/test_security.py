@@ -385,7 +385,7 @@ MESSAGES = {
     (*BEARER, "--auth-key", "hunter2-"): "has 8 bytes; it needs at least 32",
     (*BEARER, "--auth-key", "short.txt"): "has 8 bytes; it needs at least 32",
     (*BEARER, "--auth-key", "weak.pem"): "RSA key of 2048 to 8192 bits",
-    (*BEARER, "--auth-key", "private.pem"): "give the public key, which verifies tokens",
+    (*BEARER, "--auth-key", "private.pem"): "give the public key, which verifies signatures",
     (*BEARER, "--auth-key", "bad.pem"): "not a public key or certificate in PEM",
     (*BEARER, "--auth-key", KEY, "--auth-jwks-url", "https://a"): "key or jwks_url, not both",
     (*BEARER, "--auth-jwks-url", "idp.example.com"): "must begin with https://",

@@ -49,8 +49,8 @@ class APIKeyAuthenticator:
     hashes in constant time.
 
     Args:
-        keys: A mapping of keys to identities; `sha256:` and the hash of a key may replace the key.
-            Or the path of a YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …,
+        keys: A mapping of keys to identities; a key may be given as `sha256:` and its hash. Or the
+            `Path` of a YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …,
             type: service, roles: [operator]}]`. A changed file is reloaded. An identity is an
             apcore Identity, its id, or a mapping with `id`, `type` (default `service`), `roles`
             and `attrs`.

@@ -35,8 +35,8 @@ class CanonicalForm(NamedTuple):
 def canonical_forms(card: Json) -> list[CanonicalForm]:
     """Return the forms of *card*: the specification's, and the SDK's if it differs.
 
-    Both cover only members of A2A 1.0, without `signatures`. The first covers all of these. The
-    second leaves out empty values, so it does not cover them.
+    Both cover only members of A2A 1.0, except `signatures`. The second does not cover empty values,
+    which it leaves out.
 
     Raises:
         ValueError: *card* is not the JSON of a card of A2A 1.0.

@@ -240,7 +240,7 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
             header = json.loads(urlsafe_b64decode(protected + "=" * (-len(protected) % 4)))
         except (ValueError, RecursionError):
             continue
-        if not is_object(header) or "crit" in header:  # critical extensions (RFC 7515 §4.1.11)
+        if not is_object(header) or "crit" in header:  # unsupported extensions (RFC 7515 §4.1.11)
             continue
         algorithm, key_id, jku = (header.get(name) for name in ("alg", "kid", "jku"))
         yield Signature(
@@ -255,7 +255,7 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
 def _find_signed(
     forms: Sequence[CanonicalForm], signature: Signature, key: VerificationKey
 ) -> CanonicalForm | None:
-    """Return the form for which *key* verifies *signature*; None if there is none."""
+    """Return the first form for which *key* verifies *signature*; None if there is none."""
     for form in forms:
         payload = base64url_encode(form.payload).decode()
         token = f"{signature.protected}.{payload}.{signature.value}"

@@ -55,9 +55,9 @@ class ChainAuthenticator:
 
         Raises:
             TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
-                failed. If several authenticators refused it, the error has the reason that comes
-                last in `RefusalReason`.
-            Exception: An authenticator raised it, and no other accepts the caller.
+                raised another exception. After several refusals, the error has the reason that
+                comes last in `RefusalReason`.
+            Exception: Another exception of an authenticator, if none accepts the caller.
         """
         result = await self.namespaced_identity(headers)
         return None if result is None else result[1]
@@ -67,8 +67,8 @@ class ChainAuthenticator:
 
         Raises:
             TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
-                failed.
-            Exception: An authenticator raised it, and no other accepts the caller.
+                raised another exception.
+            Exception: Another exception of an authenticator, if none accepts the caller.
         """
         failure: Exception | None = None
         refusals: list[TokenRefusedError] = []

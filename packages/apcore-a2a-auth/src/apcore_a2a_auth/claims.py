@@ -27,8 +27,8 @@ class ClaimMapping:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
         type: Claim with the type; without a valid type, or for `system`, the type is `user`.
         roles: Claim with the roles: an array, or a string with spaces or commas between them.
-        attrs: Names of attributes and their claims, to which `iss` is added; None for all claims
-            except those about the token itself, such as `exp`.
+        attrs: The claim of each attribute, by its name; the attribute `iss` is added. None for all
+            claims except those about the token itself, such as `exp`.
 
     Example:
         ```python
@@ -59,7 +59,7 @@ class ClaimMapping:
         )
 
     def _attrs(self, claims: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the attributes, always with the issuer: ids are unique only within an issuer."""
+        """Return the attributes, with the issuer if known: ids are unique only within an issuer."""
         if self.attrs is None:
             return {name: value for name, value in claims.items() if name not in TECHNICAL}
         selected = {name: _claim_at(claims, path) for name, path in self.attrs.items()}

@@ -21,7 +21,7 @@ from .schemes import discovery_url
 logger = logging.getLogger("apcore_a2a.auth")
 
 PRELOADED = (anyio, httpcore)
-"""Modules that httpx imports on its first request, which would block the event loop for 0.1 s."""
+"""Modules that httpx would import on its first request, blocking the event loop for 0.1 s."""
 
 REFRESH = 45.0
 """Age in seconds from which the keys are fetched again in the background."""

@@ -63,7 +63,7 @@ class JWTAuthenticator:
             file with one, which is reloaded when it changes.
         jwks_url: URL of the issuer's keys (RFC 7517), which are fetched about once a minute.
         issuer: Required issuer (`iss`) of tokens.
-        audience: Required audience, or several, of which `aud` must have one. If None, tokens with
+        audience: Required audience, or a list: `aud` must have one of them. If None, tokens with
             an audience are refused.
         algorithms: Accepted algorithms; by default all that are safe for the key.
         claim_mapping: Mapping of claims to an identity.
@@ -219,7 +219,7 @@ class JWTAuthenticator:
 
 
 def _check_url(name: str, text: str, hint: str = "") -> None:
-    """Check the URL of keys or of an issuer; warn if the network could replace the keys.
+    """Check the URL of keys or of an issuer; warn if it is not https.
 
     Raises:
         ConfigurationError: It is not an http or https URL; the message shows no password.

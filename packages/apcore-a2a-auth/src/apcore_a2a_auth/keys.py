@@ -50,7 +50,7 @@ def read_key(source: str | bytes) -> VerificationKey:
         return _read_secret(data)
     if b"PRIVATE KEY-----" in data:
         raise ConfigurationError(
-            "This is a private key; give the public key, which verifies tokens"
+            "This is a private key; give the public key, which verifies signatures"
         )
     try:
         key: object
@@ -63,8 +63,9 @@ def read_key(source: str | bytes) -> VerificationKey:
     algorithms = algorithms_of(key)
     if not algorithms:
         raise ConfigurationError(
-            f"The key cannot verify tokens; give an RSA key of {MIN_RSA_BITS} to {MAX_RSA_BITS} "
-            "bits, or a key for EC (P-256, P-384, P-521, secp256k1), Ed25519 or Ed448"
+            f"The key cannot verify signatures; give an RSA key of {MIN_RSA_BITS} to "
+            f"{MAX_RSA_BITS} bits, or a key for EC (P-256, P-384, P-521, secp256k1), "
+            "Ed25519 or Ed448"
         )
     return VerificationKey(key, algorithms)
 

@@ -50,8 +50,8 @@ def mint(
             a file, which is read for each token.
         issuer: Name of this agent (`iss`), which the remote agent can require.
         lifetime: Seconds until the token expires.
-        key_id: Id of the key; see `SigningKey`, which has its own.
-        algorithm: Algorithm; see `SigningKey`, which has its own.
+        key_id: Id of a key that is not a `SigningKey`; see there for the default.
+        algorithm: Algorithm of a key that is not a `SigningKey`; see there for the default.
         claim_mapping: Names of the claims, as the remote agent reads them.
         claims: Further claims, such as `scope`.
 
@@ -94,8 +94,8 @@ def mint(
     payload = _claims_of(identity, claim_mapping or ClaimMapping()) | technical
     if issuer is not None:
         payload["iss"] = issuer
-    if repeated := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
-        names = ", ".join(sorted(repeated))
+    if reserved := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
+        names = ", ".join(sorted(reserved))
         raise ValueError(f"claims must not contain names that mint reserves: {names}")
     headers = {"kid": key.key_id} if key.key_id else None
     return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)

@@ -1,6 +1,6 @@
 """Security schemes for the Agent Card (A2A 1.0 §4.5, FR-AUT-003), as types of the SDK.
 
-`security_schemes()` of an authenticator returns a mapping from names to schemes.
+Authenticators return them by name from `security_schemes()`.
 """
 
 from collections.abc import Mapping
