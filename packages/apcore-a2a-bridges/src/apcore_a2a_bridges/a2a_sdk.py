@@ -89,7 +89,7 @@ class Events(EventQueue):
         """Add an event; wait if many of them have not been sent yet."""
         if not self._is_closed:
             await self._events.put(event)
-            if self._is_closed:  # meanwhile: make room for the next one that waits
+            if self._is_closed:  # closed while this waited: let the next waiting call continue
                 self.close()
 
     async def end(self) -> None:
@@ -167,8 +167,8 @@ class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
     Its events become chunks, progress, questions and outcomes. When a task continues, the
-    `RequestContext` has its messages and artifacts in `current_task`, even in another replica. Its
-    `context_id` is `turn.session_id`, which two callers never share;
+    `RequestContext` has the earlier messages and artifacts in `current_task`, even in another
+    replica. The `context_id` is `turn.session_id`, which two callers never share;
     `context.call_context.state["turn"]` holds the turn.
 
     Args:

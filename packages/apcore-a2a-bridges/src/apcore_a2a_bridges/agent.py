@@ -263,7 +263,7 @@ class Agent:
         return [content for content in for_framework if content is not None]
 
     def _own_inputs(self, turn: Turn) -> Json:
-        """Return the inputs, without an answer to a question that the schema does not declare."""
+        """Return the inputs, without `answer` unless the schema declares it."""
         inputs = {**turn.inputs}
         if ANSWER in inputs and not _declares(self.input_schema, ANSWER):
             del inputs[ANSWER]

@@ -85,7 +85,7 @@ class AgnoAgent(Agent):
 
     Args:
         agent: The agent or team.
-        run_options: Other arguments of `arun` and `acontinue_run`, such as `dependencies`.
+        run_options: Further arguments of `arun` and `acontinue_run`, such as `dependencies`.
         options: Options of `Agent`.
     """
 

@@ -83,7 +83,7 @@ class FunctionAgent(Agent):
         elif not options.get("input_key") and text.kind is not text.POSITIONAL_ONLY:
             self.input_key = text.name
             self.input_schema = text_model(self.input_key)
-        # a first parameter is passed by its place: a wrapper may have another name for it
+        # pass the text by position if it comes first: wrappers may name the parameter differently
         if text is not None and (
             text.kind is text.KEYWORD_ONLY or text.name != next(iter(signature.parameters))
         ):
@@ -103,7 +103,7 @@ class FunctionAgent(Agent):
             async for value in result:
                 yield value
         elif hasattr(result, "__next__"):
-            async for value in _in_threads(result):
+            async for value in _iterate_in_threads(result):
                 yield value
         else:
             yield result
@@ -200,7 +200,7 @@ def _ids_for(function: Callable[..., Any], turn: Turn) -> Json:
     return {name: value for name, value in ids.items() if takes_all or name in parameters}
 
 
-async def _in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
+async def _iterate_in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
     """Yield the values of an iterator whose steps run in threads."""
     end = object()
     try:
@@ -213,7 +213,7 @@ async def _in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def _hints_of(function: Any) -> Mapping[str, Any]:
-    """Return the annotations of a function, not evaluated if any of them can't be."""
+    """Return the annotations of a function; all unevaluated if one of them can't be evaluated."""
     inner = _inner_function(function)
     try:
         return typing.get_type_hints(inner, include_extras=True)

@@ -162,7 +162,7 @@ class CodexAgent(CommandAgent):
 
     def failure_in(self, value: Any) -> str:
         """Return the reason why the turn has failed; empty if it has not."""
-        if value.get("type") != "turn.failed":  # after an "error", Codex may reconnect
+        if value.get("type") != "turn.failed":  # not "error", after which Codex may reconnect
             return ""
         return str(object_at(value, "error").get("message", "no reason given"))
 

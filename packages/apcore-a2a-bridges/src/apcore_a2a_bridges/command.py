@@ -26,14 +26,14 @@ from .turn import Turn
 
 Format = Literal["text", "json", "lines"]
 
-TEXT, SESSION = "{text}", "{session}"
+TEXT_PLACEHOLDER, SESSION_PLACEHOLDER = "{text}", "{session}"
 """Placeholders in the arguments of a command."""
 GRACE = 5.0
 """Seconds to wait between SIGTERM and SIGKILL."""
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output with one JSON document, in bytes."""
 MAX_ATTEMPTS = 100
-"""Maximum number of lines at which a document of several lines is looked for: each takes long."""
+"""Maximum number of attempts to parse a document of several lines: each takes long."""
 SECRET_PREFIX = "APCORE_"
 """Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
@@ -91,7 +91,7 @@ def object_at(value: Any, *names: str) -> Json:
 
 
 class Command(NamedTuple):
-    """The arguments of a program, beginning with its name, and its input."""
+    """The arguments of a program, beginning with its name, and its standard input."""
 
     arguments: Sequence[str]
     text: str = ""
@@ -100,10 +100,10 @@ class Command(NamedTuple):
 class CommandAgent(Agent):
     """A program that answers messages, with a process for each turn.
 
-    The program gets the text in the argument that has `{text}`, or else as its input. `{session}`
-    becomes an id of the conversation, which differs between callers. Files of the message are
-    written to a folder for the turn, and their paths are listed at the end of the text. A
-    cancellation ends the program and all processes that it has started.
+    The program gets the text in the argument that has `{text}`, or else on standard input.
+    `{session}` becomes an id of the conversation, which differs between callers. Files of the
+    message are written to a folder for the turn, and their paths are listed at the end of the text.
+    A cancellation ends the program and all processes that it has started.
 
     Args:
         command: The program and its arguments; a `str` is split as a shell does.
@@ -111,8 +111,8 @@ class CommandAgent(Agent):
             other lines; or `lines`, a JSON object in each line. With JSON, `output_key` names the
             member with the text.
         cwd: The folder that it runs in.
-        env: Variables for the program, in addition to the server's. It does not inherit variables
-            that begin with `APCORE_`.
+        env: Variables for the program, in addition to the server's. The program does not inherit
+            variables that begin with `APCORE_`.
         grace: Seconds to wait after a cancellation before the program is killed.
         options: Options of `Agent`.
     """
@@ -159,11 +159,14 @@ class CommandAgent(Agent):
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
         """Return the command of a turn, and others to try if its session is not as expected."""
-        arguments = [word.replace(SESSION, digest_of(turn)) for word in self._command]
-        if any(TEXT in word for word in arguments):
+        arguments = [word.replace(SESSION_PLACEHOLDER, digest_of(turn)) for word in self._command]
+        if any(TEXT_PLACEHOLDER in word for word in arguments):
             # a text that begins like an option must not be read as one
             safe_text = f" {text}" if text.startswith("-") else text
-            filled = [safe_text if word == TEXT else word.replace(TEXT, text) for word in arguments]
+            filled = [
+                safe_text if word == TEXT_PLACEHOLDER else word.replace(TEXT_PLACEHOLDER, text)
+                for word in arguments
+            ]
             return [Command(filled)]
         return [Command(arguments, text)]
 
@@ -198,7 +201,7 @@ class CommandAgent(Agent):
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
         inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRET_PREFIX)}
         environment = {**self.environment, **inherited, **self._env}
-        # one byte more than is allowed shows that a document is too long
+        # a document may be in the error output; one byte over the limit shows that it is too long
         max_errors = MAX_OUTPUT + 1 if self._output == "json" else MAX_ERRORS
         program = await Program.start(
             command.arguments, self._grace, max_errors, cwd=self._cwd, env=environment
@@ -270,7 +273,7 @@ def _document_in(text: str) -> Any:
         try:
             value, end = decoder.raw_decode(line[0])
         except json.JSONDecodeError as error:
-            is_incomplete = error.pos >= len(line[0].rstrip())  # else such as "[warning] old"
+            is_incomplete = error.pos >= len(line[0].rstrip())  # unlike "[warning] old"
             if not is_incomplete or attempts == MAX_ATTEMPTS:
                 continue
             attempts += 1
@@ -332,10 +335,11 @@ class OpenClawAgent(CommandAgent):
             "output": "json",
         }
         super().__init__(command, **{**defaults, **options})
-        self._command += ["agent", "--local", "--json", "--session-id", f"a2a-{SESSION}"]
+        session_id = f"a2a-{SESSION_PLACEHOLDER}"
+        self._command += ["agent", "--local", "--json", "--session-id", session_id]
         self._command += ["--thinking", thinking] if thinking else []
         self._command += ["--agent", agent_id] if agent_id else []
-        self._command += ["--message", TEXT]
+        self._command += ["--message", TEXT_PLACEHOLDER]
 
     def failure_in(self, value: Any) -> str:
         """Return the error in the answer of OpenClaw; empty if there is none."""

@@ -77,7 +77,7 @@ def _usage_of(counts: Json | None) -> Usage | None:
 
 @dataclass(slots=True)
 class _PausedCrew:
-    """The tasks that a crew has done before it asks for a review: the state of the pause, as JSON.
+    """The inputs of a crew and the outputs of its tasks so far: the state of a pause, as JSON.
 
     Attributes:
         inputs: The inputs of the crew.
@@ -120,7 +120,7 @@ class CrewAIAgent(Agent):
             self.output_schema = output_schema_of(output_type)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the crew up to the next task that asks for a review, or to its end."""
+        """Run the crew to its end, or until a task asks for a review."""
         keep_private()
         paused, feedback = await self._load_paused(turn)
         # with feedback, the last finished task runs again
