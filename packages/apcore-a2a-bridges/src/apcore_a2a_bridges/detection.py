@@ -1,4 +1,4 @@
-"""Detection of the bridge that fits an agent, by the names of its type's ancestors."""
+"""Detection of the bridge that fits an agent, by the names of its type and base classes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T", bound=Callable[..., Any])
 MISSING = re.compile(r"missing \d+ required [\w-]+(?: [\w-]+)? arguments?: '(\w+)'")
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's messages about arguments that are missing, or that a function does not have."""
-FUNCTIONS = ".callables:FunctionAgent"
-"""The bridge of functions."""
+FUNCTION_BRIDGE = ".callables:FunctionAgent"
+"""The address of the bridge for functions."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
-"""Group of the entry points of other packages, with names as for `register_bridge`."""
+"""Entry point group for bridges in other packages; the names are as for `register_bridge`."""
 
 _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
@@ -40,7 +40,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "agno": ".agno:AgnoAgent",
     "claude-code": ".coding_agents:ClaudeCodeAgent",
     "codex": ".coding_agents:CodexAgent",
-    "callable": FUNCTIONS,
+    "callable": FUNCTION_BRIDGE,
     "command": ".command:CommandAgent",
     "google-adk": ".google_adk:ADKAgent",
     "langchain": ".langchain:LangChainAgent",
@@ -110,7 +110,7 @@ def find(agent: Any, **options: Any) -> Any:
             return _load(target)(agent, **options)
     if callable(getattr(agent, "invoke", None)):
         return _load(".callables:ObjectAgent")(agent, **options)
-    return _load(FUNCTIONS)(agent, **options) if callable(agent) else None
+    return _load(FUNCTION_BRIDGE)(agent, **options) if callable(agent) else None
 
 
 def is_module(value: Any) -> bool:
@@ -133,7 +133,8 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
         name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
             `load_bridge`.
         target: A function or class that takes the agent, if there is one, and options, and returns
-            a module; or its address, `package.module:name`, which is imported on first use.
+            a module; or the address of such a function or class, `package.module:name`, which is
+            imported on first use.
 
     >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
     """
@@ -166,10 +167,10 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
             a framework, or its address, such as ``app:graph``; the other members are options.
 
     Raises:
-        AgentConfigError: The config names neither a bridge nor an agent, an option is missing, or
-            there is no such bridge, agent or option.
+        AgentConfigError: The config names neither a bridge nor an agent, an option is missing,
+            there is no such bridge, agent or option, or the address of the agent is malformed.
         ImportError: There is no module at the address of the agent.
-        TypeError: No bridge fits the agent.
+        TypeError: The agent is a class, or no bridge fits its type.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
     'host'
@@ -215,7 +216,7 @@ def import_object(address: str) -> Any:
 
 def _takes_agent(target: str | Callable[..., Any]) -> bool:
     """Return whether a bridge takes an agent: it is for functions, or for a type of agents."""
-    return target == FUNCTIONS or any(
+    return target == FUNCTION_BRIDGE or any(
         target == other for name, other in _BRIDGES.items() if "." in name
     )
 
@@ -225,19 +226,19 @@ def _make_module(
 ) -> Any:
     """Call *make* to create a module; report options that are wrong or missing.
 
-    If *make* takes an agent, *agent_bridge* is the name of the bridge.
+    *agent_bridge* names a bridge that takes an agent, for the message if the agent is missing.
     """
     try:
         return make(*args, **options)
     except TypeError as error:
-        if name := UNEXPECTED.search(str(error)):
-            raise AgentConfigError(f"There is no option {name[1]}") from None
-        if name := MISSING.search(str(error)):
-            if agent_bridge and not args and "positional" in name[0]:
+        if match := UNEXPECTED.search(str(error)):
+            raise AgentConfigError(f"There is no option {match[1]}") from None
+        if match := MISSING.search(str(error)):
+            if agent_bridge and not args and "positional" in match[0]:
                 raise AgentConfigError(
                     f"The bridge {agent_bridge} needs the key agent, such as app:agent"
                 ) from None
-            raise AgentConfigError(f"The option {name[1]} is missing") from None
+            raise AgentConfigError(f"The option {match[1]} is missing") from None
         raise
 
 

@@ -22,7 +22,7 @@ from .turn import Turn, file_in
 MAX_SESSION_ID = 128
 """Maximum length of a session's id in ADK's databases, in characters."""
 CONFIRMATION = "adk_request_confirmation"
-"""The function call by which ADK asks whether a tool may run."""
+"""The name of the function call by which ADK asks whether a tool may run."""
 FUNCTION_CALL = "function_call"
 """The value of the metadata `adk_type` in parts with a function call, for clients of ADK."""
 FUNCTION_RESPONSE = "function_response"
@@ -34,10 +34,10 @@ class ADKError(RuntimeError):
 
 
 def user_id_of(turn: Turn) -> str:
-    """Return the id of the user in ADK: the principal, or an id per conversation if anonymous.
+    """Return the id of the user in ADK: the principal or, without one, an id per conversation.
 
-    The id of an identity is not enough: callers with the same id from two issuers would share
-    ADK's `user:` state.
+    `identity.id` is not enough: callers with the same id from two issuers would share ADK's
+    `user:` state.
     """
     return turn.principal or f"A2A_USER_{turn.context_id}"
 
@@ -82,7 +82,7 @@ class ADKAgent(Agent):
     """An agent of google-adk: an `LlmAgent` or any other `BaseAgent`.
 
     Each conversation of a caller has a session. A long-running tool, and a tool that has to be
-    confirmed, pause the task. An agent with an input or output schema is typed.
+    confirmed, pause the task. The agent's input and output schemas become those of the skill.
 
     Args:
         agent: The agent.
@@ -180,7 +180,7 @@ class ADKAgent(Agent):
         return self._run_config or RunConfig(streaming_mode=StreamingMode.SSE)
 
     async def _message_parts(self, turn: Turn) -> list[Any]:
-        """Return the parts for the agent: those of the message, or the answers to its tools."""
+        """Return the parts for the agent: those of the message, or responses to function calls."""
         from google.genai import types
 
         if turn.state is None:
@@ -216,7 +216,7 @@ class ADKAgent(Agent):
             await service.append_event(session, Event(author=author, content=content))
 
     async def _pause(self, runner: Any, turn: Turn, calls: list[Any]) -> None:
-        """Ask for the answers to function calls, or for the approval of a tool."""
+        """Ask for answers to function calls, or for approval if all of them are confirmations."""
         state: Json = {"calls": [{"id": call.id, "tool": call.name} for call in calls]}
         if self._is_in_memory:
             session = await runner.session_service.get_session(
@@ -232,7 +232,7 @@ class ADKAgent(Agent):
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:
-        """Add to the task's metadata what clients of ADK expect there."""
+        """Add the members that clients of ADK expect to the metadata of the task."""
         details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),
@@ -275,7 +275,7 @@ def _failure_in(event: Any) -> str:
 
 
 def _long_running_calls(event: Any) -> dict[str, Any]:
-    """Return the function calls of an event whose tools wait for an answer, by id."""
+    """Return the long-running function calls of an event, by id."""
     ids = event.long_running_tool_ids or ()
     calls = [part.function_call for part in _parts_of(event) if part.function_call]
     return {call.id: call for call in calls if call.id in ids}
@@ -305,7 +305,7 @@ def _format_call(tool: Json) -> str:
 
 
 def _response_to(call: Json, turn: Turn) -> Json:
-    """Convert the user's answer to the response to a function call."""
+    """Return the response to a function call, made from the answer of the user."""
     if call["tool"] == CONFIRMATION and turn.approved is not None:
         return {"confirmed": turn.approved}
     for part in turn.answer_parts or ():

@@ -1,4 +1,4 @@
-"""Runnables of LangChain as agents: models, chains, tools, and anything else with `astream`."""
+"""Runnables of LangChain as agents, such as models, chains and tools."""
 
 # LangChain is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -31,7 +31,7 @@ BLOCKS = frozenset({"audio", "file", "image", "video"})
 HISTORY = ("history", "chat_history")
 """Inputs that get the messages of the conversation so far."""
 MESSAGES = "messages"
-"""The input that gets the messages of the conversation and the new one."""
+"""The input that gets the messages of the conversation and the new message."""
 LANGUAGE_MODEL = "langchain_core.language_models.base.BaseLanguageModel"
 MESSAGE_HISTORY = "langchain_core.runnables.history.RunnableWithMessageHistory"
 
@@ -147,9 +147,10 @@ def usage_counter() -> Any:
 class LangChainAgent(Agent):
     """A runnable of LangChain: a chat model, a chain, a tool.
 
-    A model gets the messages of the conversation. A single text input of a runnable gets the text
-    of the user; other inputs are the typed inputs of the skill. Inputs called `history` or
-    `chat_history` get the conversation so far, and one called `messages` also gets the new message.
+    A model gets the messages of the conversation. Inputs called `history` or `chat_history` get the
+    conversation so far, and an input called `messages` also gets the new message. If the only
+    remaining input is text, it gets the text of the user; otherwise the remaining inputs are the
+    typed inputs of the skill.
 
     Args:
         runnable: The runnable.
@@ -223,7 +224,7 @@ class LangChainAgent(Agent):
         return inputs
 
     def _member(self, chunk: Any) -> Any:
-        """Return the part of a chunk to send: the member `output_key`, or the whole chunk."""
+        """Return the value to send for a chunk: its member `output_key`, or the whole chunk."""
         if self.output_key is None or not is_mapping(chunk):
             return chunk
         return chunk.get(self.output_key)
@@ -270,7 +271,7 @@ def _first_step(runnable: Any) -> Any:
 
 
 def _inputs_of(runnable: Any) -> Mapping[str, Any]:
-    """Return the schemas of the inputs of a runnable by name; empty if it takes one value."""
+    """Return the schemas of the inputs of a runnable by name; empty if its input is no object."""
     try:
         schema = runnable.get_input_schema().model_json_schema()
     except PydanticUserError:  # a type that has no schema

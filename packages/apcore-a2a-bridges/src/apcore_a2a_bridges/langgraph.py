@@ -38,8 +38,8 @@ Event: TypeAlias = tuple[str, Any]
 """The stream mode and an item of LangGraph's stream, which `part_out` converts."""
 
 AI_TYPES = ("ai", "AIMessageChunk")
-"""Types of messages that a model writes."""
-INTERRUPT, CALLS = "langgraph_interrupt", "langgraph_calls"
+"""Types of messages that a model writes: whole messages, and chunks of streamed ones."""
+INTERRUPT_ID, CALL_COUNT = "langgraph_interrupt", "langgraph_calls"
 """Members of a pause's state: the id of the interrupt, and the number of tool calls to decide on.
 
 The number is None if the middleware waits for a single decision, and not for a list.
@@ -75,9 +75,9 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event of LangGraph's stream, a pair of stream mode and item, to chunks.
 
-    Messages become text and files. What a node writes to the custom stream is progress, unless it
-    is a `File`, `Usage` or `Progress`. Final values are converted by `parts.part_out`; updates
-    become nothing.
+    Messages become text and files. Items of the custom stream become progress, unless they are
+    chunks already: `File`, `Usage` or `Progress`. Final values are converted by `parts.part_out`;
+    updates are dropped.
 
     >>> part_out(("custom", "Searching"), turn=None)
     Progress(text='Searching', data=None)
@@ -93,8 +93,8 @@ def part_out(event: Any, turn: Turn) -> Any:
 class LangGraphAgent(Agent):
     """A compiled graph: a chat agent if it takes messages or a text, or else a typed skill.
 
-    With a checkpointer, the graph remembers each conversation of a caller in a thread of its own,
-    and `interrupt()` asks the user. Without a checkpointer, it gets the messages so far.
+    With a checkpointer, the graph remembers each conversation of a caller in a LangGraph thread,
+    and `interrupt()` asks the user. Without a checkpointer, the graph gets the messages so far.
 
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
@@ -200,8 +200,8 @@ class LangGraphAgent(Agent):
         """Return the input of the graph, or the command that resumes it."""
         from langgraph.types import Command
 
-        if is_mapping(turn.state) and INTERRUPT in turn.state:
-            interrupt_id = turn.state[INTERRUPT]
+        if is_mapping(turn.state) and INTERRUPT_ID in turn.state:
+            interrupt_id = turn.state[INTERRUPT_ID]
             snapshot = await graph.aget_state(config)
             if interrupt_id not in {interrupt.id for interrupt in snapshot.interrupts}:
                 message = "Task %s: the graph no longer has the interrupt that asked the question"
@@ -220,8 +220,8 @@ class LangGraphAgent(Agent):
     async def _messages_before(self, graph: Any, config: Any, turn: Turn) -> list[Any]:
         """Return the messages that the graph needs before the new one.
 
-        A turn that was canceled or has failed may have left calls of tools without a result, which
-        models refuse.
+        A graph with a checkpointer has the past messages. But a turn that was canceled or has
+        failed may have left calls of tools without a result, which models refuse.
         """
         from langchain_core.messages import ToolMessage
 
@@ -244,17 +244,17 @@ class LangGraphAgent(Agent):
             raise CheckpointError("The graph has interrupted, but has no checkpointer")
         value, schema = _as_json(interrupt.value), getattr(interrupt, "response_schema", None)
         data = None if isinstance(value, str) else value
-        state: Json = {INTERRUPT: interrupt.id}
+        state: Json = {INTERRUPT_ID: interrupt.id}
         review = _review_of(value, schema)
         if review is None:
             turn.ask(_question_of(value), data, schema=schema, state=state)
-        state[CALLS] = len(review.calls) if review.is_batch else None
+        state[CALL_COUNT] = len(review.calls) if review.is_batch else None
         if review.decisions >= YES_OR_NO:
             turn.approve(review.question, data, state=state)
         if review.decisions == {"respond"} and len(review.calls) == 1:
             turn.ask(review.question, data, state=state)
-        # without CALLS in the state, the graph resumes with the answer as it is
-        turn.ask(review.question, data, schema=schema, state={INTERRUPT: interrupt.id})
+        # without CALL_COUNT in the state, the graph resumes with the answer as it is
+        turn.ask(review.question, data, schema=schema, state={INTERRUPT_ID: interrupt.id})
 
     async def _final_events(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:
         """Yield the output in the final state that was not streamed as messages."""
@@ -431,12 +431,12 @@ def _question_of(value: Any) -> str:
 
 def _resume_value(turn: Turn) -> Any:
     """Return the value of `interrupt()` in the graph: the answer, or the decisions about tools."""
-    if CALLS not in turn.state:
+    if CALL_COUNT not in turn.state:
         return turn.answer
     decision: Json = {"type": "approve" if turn.approved else "reject"}
     if turn.approved is None:
         decision = {"type": "respond", "message": str(turn.answer)}
-    count = turn.state[CALLS]
+    count = turn.state[CALL_COUNT]
     return decision if count is None else {"decisions": [decision] * count}
 
 

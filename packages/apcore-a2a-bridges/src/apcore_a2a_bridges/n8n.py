@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 4
 """Maximum number of requests for one turn."""
 CONNECT_TIMEOUT = 10.0
-"""Seconds to connect; the workflow itself is only limited by the time limit of the turn."""
+"""Seconds to connect; the workflow itself is limited only by the time limit of the turn."""
 MAX_DELAY = 30.0
 """Maximum number of seconds between two attempts."""
 REFUSED = frozenset({429, 503})
@@ -73,7 +73,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 def _with_text(answer: Mapping[str, Any], key: str | None) -> Json:
-    """Return an answer with one of its members as its text."""
+    """Return an answer with the member *key*, if there is one, renamed to `text`."""
     if key is None:
         return dict(answer)
     return {TEXT: str(answer[key]), **{n: v for n, v in answer.items() if n not in (key, TEXT)}}

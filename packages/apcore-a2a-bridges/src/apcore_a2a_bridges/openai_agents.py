@@ -52,7 +52,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 class OpenAIAgent(Agent):
     """An agent of the OpenAI Agents SDK; handoffs and guardrails work as usual.
 
-    It gets the texts of the conversation, unless it has a session of its own. Without a
+    It gets the texts of the conversation, unless a *session* keeps them. Without a
     *run_config*, nothing is sent to OpenAI's tracing.
 
     Args:

@@ -38,7 +38,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Turn a value that an agent yields into a chunk; chunks and None are returned unchanged.
+    """Return the chunk for a value that an agent yields; chunks and None are returned unchanged.
 
     Models, dataclasses and mappings become data, bytes become files, and other values become
     ``{"result": …}``.
@@ -94,7 +94,7 @@ def as_output(chunk: str | Json | File) -> Json:
 
 
 class Output:
-    """The sum of a turn's chunks: joined texts, all files, the last value of each other member.
+    """The sum of a turn's chunks: joined texts, all files, and the last value of any other member.
 
     >>> output = Output()
     >>> for chunk in ("Good", "bye", {"n": 1}):

@@ -14,7 +14,7 @@ READ_SIZE = 64 * 1024
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
-"""Number of bytes from the end of the error output that messages have."""
+"""Maximum number of bytes from the end of the error output in a message."""
 IDLE = 1.0
 """Seconds without output after which to check whether the program has ended."""
 
@@ -29,7 +29,7 @@ class Program:
     Args:
         process: The process, the leader of the group.
         grace: Seconds to wait between SIGTERM and SIGKILL.
-        max_errors: Number of bytes from the end of the error output that are kept.
+        max_errors: Maximum number of bytes to keep from the end of the error output.
     """
 
     def __init__(

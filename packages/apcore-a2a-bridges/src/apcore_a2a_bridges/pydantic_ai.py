@@ -124,7 +124,7 @@ class PydanticAIAgent(Agent):
         yield Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         if isinstance(result.output, DeferredToolRequests):
             _PausedRun.of(result).pause(turn)
-        # the output of a function may be a text that no event had
+        # an output function may return a text that no event contained
         if not (isinstance(result.output, str) and text.endswith(result.output)):
             yield result.output
 

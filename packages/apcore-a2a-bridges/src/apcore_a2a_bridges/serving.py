@@ -84,7 +84,7 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
 def build_agent_card(
     agents: Any, *, url: str = "http://127.0.0.1:8000", **options: Any
 ) -> AgentCard:
-    """Return the SDK's `AgentCard` of an agent, or of several as the skills of one agent.
+    """Return a2a-sdk's `AgentCard` of an agent, or of several as the skills of one agent.
 
     Args:
         agents: An agent (see `bridge`), or a mapping from skill ids to agents.
@@ -112,9 +112,9 @@ def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict
     """Return a registry of the agents' modules, and the values of `ABOUT` for the whole agent."""
     registry = Registry()
     if is_mapping(agents):
-        own_options = {name: value for name, value in options.items() if name not in ABOUT}
+        bridge_options = {name: value for name, value in options.items() if name not in ABOUT}
         for module_id, agent in agents.items():
-            registry.register(module_id, bridge(agent, **own_options))
+            registry.register(module_id, bridge(agent, **bridge_options))
         return registry, {name: options[name] for name in ABOUT if name in options}
     module = bridge(agents, **options)
     registry.register(getattr(module, "module_id", "agent"), module)
@@ -123,12 +123,13 @@ def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict
 
 
 def module_of(value: Any) -> Any:
-    """Return the apcore module of an agent, or of its config; None if no bridge fits the agent.
+    """Return the apcore module of an agent or a config; None for a class, or if no bridge fits.
 
     The server finds this function by its entry point, to serve agents beside modules.
 
     Raises:
         AgentConfigError: The config describes no agent.
+        TypeError: No bridge fits the agent in the config.
     """
     if is_mapping(value):
         return load_bridge(value)

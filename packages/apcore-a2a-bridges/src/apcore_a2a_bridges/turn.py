@@ -24,7 +24,7 @@ class TextMessage(NamedTuple):
 
     Attributes:
         role: The author.
-        text: Its text parts, one per line; empty if it has none.
+        text: The text parts of the message, one per line; empty if there are none.
     """
 
     role: Literal["user", "agent"]
@@ -176,8 +176,8 @@ class Turn:
     def answer(self) -> Any:
         """The user's answer to `ask`: text, or the data; None in the first turn.
 
-        An answer in text is converted and checked by the choices and the schema of the question;
-        without an `answer_field`, it stays text.
+        An answer in text is checked against the choices and the schema of the question, and
+        converted; without an `answer_field`, it stays text.
         """
         parts = self.answer_parts
         if parts is None:
