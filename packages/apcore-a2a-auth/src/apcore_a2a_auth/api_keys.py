@@ -33,7 +33,7 @@ HASHED = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
 FILE_FORMAT = (
     'keys: [{id: ci, sha256: "<64 hexadecimal digits>", type: service, roles: [operator]}]'
 )
-MEMBERS = frozenset({"id", "type", "roles", "attrs"})
+IDENTITY_MEMBERS = frozenset({"id", "type", "roles", "attrs"})
 MAX_KEY = 4096
 """Maximum length of a key, in characters."""
 SAFE_LENGTH = 16
@@ -207,7 +207,7 @@ def _to_identity(identity: IdentityLike) -> Identity:
     # None, which is no valid text, stands for roles or attrs of the wrong type
     texts: list[Any] = [members.get("id"), members["type"], *(roles if has_right_types else [None])]
     has_valid_texts = all(isinstance(text, str) and text for text in texts)
-    if not has_valid_texts or not members.keys() <= MEMBERS:
+    if not has_valid_texts or not members.keys() <= IDENTITY_MEMBERS:
         problem = "An identity needs an id, and may have type, roles and attrs"
         raise ConfigurationError(f"{problem}: {FILE_FORMAT}")
     members["roles"] = tuple(texts[2:])  # apcore before 0.31 would keep a list

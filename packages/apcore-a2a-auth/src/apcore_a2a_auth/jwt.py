@@ -118,7 +118,7 @@ class JWTAuthenticator:
         self.namespace = namespace
         self._issuer = issuer
         self._audience = audience
-        self._claims = claim_mapping or ClaimMapping()
+        self._claim_mapping = claim_mapping or ClaimMapping()
         self._options: Any = {"require": [*required_claims], "enforce_minimum_key_length": True}
         self._leeway = leeway
         self._schemes = {"bearer": bearer(), **(schemes or {})}
@@ -174,7 +174,7 @@ class JWTAuthenticator:
         if token is None:
             return None
         try:
-            identity = self._claims.identity(await self._verified_claims(token))
+            identity = self._claim_mapping.identity(await self._verified_claims(token))
         except TOKEN_ERRORS as error:
             reasons = (REASONS[kind] for kind in type(error).__mro__ if kind in REASONS)
             # from None: the message of the error may contain parts of the token

@@ -23,8 +23,8 @@ PUBLIC = RSA | {"ES256", "ES384", "ES512", "ES256K", "EdDSA"}
 CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512", "secp256k1": "ES256K"}
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
-"""Sizes of RSA keys that are accepted: smaller ones are unsafe (RFC 7518 §3.3), and verifying with
-larger ones takes milliseconds."""
+"""Sizes of RSA keys that are accepted: smaller ones are unsafe (RFC 7518 §3.3), and larger ones
+would block the event loop for milliseconds."""
 SECRET_MEMBERS = frozenset({"d", "p", "q", "k"})
 """Members of a JSON Web Key that make it secret: any reader of a key set could sign with it."""
 

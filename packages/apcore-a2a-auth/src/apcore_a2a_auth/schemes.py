@@ -74,13 +74,13 @@ def oauth2(
         ```
     """
     if authorization_url:
-        code = a2a.AuthorizationCodeOAuthFlow(
+        code_flow = a2a.AuthorizationCodeOAuthFlow(
             authorization_url=authorization_url, token_url=token_url, scopes=scopes or {}
         )
-        flows = a2a.OAuthFlows(authorization_code=code)
+        flows = a2a.OAuthFlows(authorization_code=code_flow)
     else:
-        credentials = a2a.ClientCredentialsOAuthFlow(token_url=token_url, scopes=scopes or {})
-        flows = a2a.OAuthFlows(client_credentials=credentials)
+        credentials_flow = a2a.ClientCredentialsOAuthFlow(token_url=token_url, scopes=scopes or {})
+        flows = a2a.OAuthFlows(client_credentials=credentials_flow)
     return a2a.SecurityScheme(oauth2_security_scheme=a2a.OAuth2SecurityScheme(flows=flows))
 
 
