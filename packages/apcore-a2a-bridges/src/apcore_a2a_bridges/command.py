@@ -91,7 +91,7 @@ def object_at(value: Any, *names: str) -> Json:
 
 
 class Command(NamedTuple):
-    """The arguments of a program, beginning with its name, and its standard input."""
+    """The name and arguments of a program, and its standard input."""
 
     arguments: Sequence[str]
     text: str = ""
