@@ -28,7 +28,7 @@ def origin(url: httpx.URL) -> Origin:
     """Return the origin of *url*, to which credentials belong (RFC 6454).
 
     The hosts in `LOOPBACK_HOSTS` count as one host, since cards of agents that listen on all
-    interfaces have URLs at localhost.
+    addresses have URLs at localhost.
 
     Example:
         ```python

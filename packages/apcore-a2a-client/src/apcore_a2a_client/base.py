@@ -1,4 +1,4 @@
-"""The base class of both clients, and a helper that makes their methods."""
+"""The base class of both clients, and a helper for their methods."""
 
 from __future__ import annotations
 
@@ -82,8 +82,9 @@ class Client(Generic[HttpClient]):
             verify_card,
         )
         if check_destination is not None:
-            trusted = discovery.trusted_origins
-            exchange.guard = DestinationGuard(check_destination, trusted, is_async=self._is_async)
+            exchange.guard = DestinationGuard(
+                check_destination, discovery.trusted_origins, is_async=self._is_async
+            )
         self._operations = Operations(discovery)
 
     def __repr__(self) -> str:

@@ -150,7 +150,7 @@ class HTTPJSON(Binding):
                 params = dict(params)
                 # `quote` keeps dots, and a segment of only dots would change the path.
                 if params[name] in (".", ".."):
-                    raise A2AProtocolError(f"{params[name]!r} can't be a {name} in a path")
+                    raise A2AProtocolError(f"{params[name]!r} can't be the {name} in a path")
                 path = path.replace(f"{{{name}}}", quote(params.pop(name), safe=""))
         tenant = f"/{quote(self.tenant, safe='')}" if self.tenant else ""
         url = self.url.copy_with(raw_path=path_of(self.url) + f"{tenant}{path}".encode())

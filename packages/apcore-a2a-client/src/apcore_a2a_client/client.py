@@ -86,7 +86,7 @@ class A2AClient(Client[httpx.AsyncClient]):
     """An asynchronous client for the A2A agent at a URL.
 
     Args:
-        url: The agent's base URL, without the path of its card (`/.well-known/…`).
+        url: The agent's base URL, or the URL of its card (`…/.well-known/…`).
         auth: `"Bearer …"`, a function (async or not) that returns a fresh token for each request,
             an `APIKey`, `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
@@ -95,13 +95,13 @@ class A2AClient(Client[httpx.AsyncClient]):
         headers: Headers of every request, or a function (async or not) that returns them for
             each request.
         retries: Maximum number of retries of a failed request, where they are safe.
-        http_client: The httpx client to use; closing this client leaves it open.
+        http_client: The httpx client to use; `aclose` leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
             the agent's card points there.
         verify_card: A function (async or not) that gets the JSON of each card that is fetched, and
-            raises an exception to refuse it.
+            may raise an exception to refuse it, or return the JSON of a card to use instead.
         check_destination: A function that gets each `Destination` to which the agent's card or a
             redirect leads, and returns whether to connect to its address. It must not block, and
             is not called for the origins of *url* and `credentials_for`.
@@ -187,7 +187,7 @@ class A2AClient(Client[httpx.AsyncClient]):
         return step
 
     async def _perform(self, step: Step, responses: OpenResponses) -> Any:
-        from asyncio import sleep, timeout  # imported on first use, as by httpx, for a fast start
+        from asyncio import sleep, timeout  # imported on first use, as httpx does, for a fast start
 
         if isinstance(step, Sleep):
             return await sleep(step.seconds)

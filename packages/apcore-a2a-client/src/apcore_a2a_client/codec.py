@@ -71,7 +71,10 @@ def _refuse_constant(literal: str) -> Any:
 
 
 class ProtocolEnum(StrEnum):
-    """An enumeration of A2A: `"working"` in Python and 0.3, `TASK_STATE_WORKING` in 1.0."""
+    """An enumeration of A2A.
+
+    Its members are spelled like `"working"` in Python and 0.3, like `TASK_STATE_WORKING` in 1.0.
+    """
 
     @classmethod
     def read(cls, spelling: Any) -> Self:
@@ -171,8 +174,8 @@ class StreamedModel(Model):
     """Base class of the models that can be events of a stream.
 
     Attributes:
-        event_id: The id of the event, if the agent numbers events: `subscribe` resumes after it.
-            It is not part of the JSON.
+        event_id: The id of the event, if the agent numbers events, for the argument `last_event_id`
+            of `subscribe`; not part of the JSON.
     """
 
     event_id: str = field(default="", kw_only=True, compare=False, repr=False)

@@ -56,13 +56,13 @@ class DestinationGuard:
         self, check: DestinationCheck, trusted: Collection[Origin], *, is_async: bool
     ) -> None:
         self._check, self._trusted, self._is_async = check, trusted, is_async
-        self._is_direct: dict[Origin, bool] = {}
+        self._is_direct_by_origin: dict[Origin, bool] = {}
         self.card_source = ""
 
     def source_of(self, response: httpx.Response) -> str:
         """Return the IP address that a response came from; empty if it is not known."""
         stream = response.extensions.get("network_stream")
-        is_direct = self._is_direct.get(origin(response.url), False)
+        is_direct = self._is_direct_by_origin.get(origin(response.url), False)
         return _peer(stream) if is_direct and stream is not None else ""
 
     def allows(self, url: httpx.URL, source: str) -> bool:
@@ -79,11 +79,11 @@ class DestinationGuard:
         """Return the httpx extensions that check the connection of a request to *url*.
 
         Raises:
-            DestinationRefusedError: Its host is an address that is not allowed.
+            DestinationRefusedError: The host in *url* is an address that is not allowed.
         """
         target = origin(url)
         # The first connection to a trusted origin is watched too, to learn whether a proxy is used.
-        if target in self._trusted and target in self._is_direct:
+        if target in self._trusted and target in self._is_direct_by_origin:
             return {}
         if not self.allows(url, source):
             raise DestinationRefusedError(origin_text(url), url.host)
@@ -92,9 +92,9 @@ class DestinationGuard:
 
     def remember_route(self, url: httpx.URL, *, is_direct: bool) -> None:
         """Remember whether connections for *url* go to its host itself, or to a proxy."""
-        if len(self._is_direct) >= MAX_ORIGINS:
-            self._is_direct.clear()
-        self._is_direct[origin(url)] = is_direct
+        if len(self._is_direct_by_origin) >= MAX_ORIGINS:
+            self._is_direct_by_origin.clear()
+        self._is_direct_by_origin[origin(url)] = is_direct
 
     def check_address(self, url: httpx.URL, address: str, source: str) -> None:
         """Check the address of a connection.
