@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 ABOUT = ("name", "description", "version")
-"""Options that describe an agent and, without a mapping of agents, its one skill too."""
+"""Options that describe the A2A agent and, if a single agent is served, also its skill."""
 
 
 def to_a2a(agents: Any, **options: Any) -> Starlette:
