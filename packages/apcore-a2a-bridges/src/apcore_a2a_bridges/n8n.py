@@ -156,7 +156,7 @@ class N8nAgent(Agent):
         return not (is_piece and self._nodes) or answer.node in self._nodes
 
     def _question_in(self, answer: Any) -> Json | None:
-        """Return the JSON of an answer that is a question, with the URL of a Wait node; else None."""
+        """Return the JSON of an answer that has the URL of a Wait node; None for other answers."""
         document: Any = answer
         if isinstance(answer, StreamEvent):
             if answer.type != "item" or self._resume_key not in answer.content:
