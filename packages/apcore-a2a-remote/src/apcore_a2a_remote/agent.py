@@ -24,7 +24,7 @@ from .skills import entries_of, module_for
 logger = logging.getLogger("apcore_a2a_remote")
 
 Registered: TypeAlias = dict[str, tuple[Any, Any]]
-"""Modules by id, each with the entry of the card that it was made from."""
+"""Modules by id, each with the entry of its skill on the card."""
 
 FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 1.0, 60.0
 """Seconds before an agent that can't be reached is tried again; doubled up to the maximum."""
@@ -50,22 +50,22 @@ class RemoteAgent(Connection):
             token for the caller. The caller's own `Authorization` is never passed on.
         approve: Where approval of calls is requested: `"remote"` passes on the agent's own request;
             `"local"` asks before the agent is called, and then answers the agent's request.
-        expose: Whether the modules are skills of our own agent. Otherwise only our own modules
-            can call them.
+        expose: Whether the modules are skills of our own agent. Otherwise clients of our agent
+            can't call them; our own code can.
         timeout: Seconds for a call; None for no limit but the caller's deadline.
         max_open: Maximum number of open calls of one trace, and of agents that a call has passed
             through, so that agents cannot call each other in a circle forever.
-        card_ttl: Seconds after which the card is fetched again.
+        card_ttl: Seconds after which `watch`, which servers run, fetches the card again.
         trust: Whether the signature of the card is verified: `"off"`, `"warn"` or `"require"`.
-        verify_card: Function, async or not, that raises an exception if a card is not to be
-            trusted; by default, unless `trust` is `"off"`, a `CardVerifier` of `apcore_a2a_auth`
-            for keys that the agent's own origin serves.
+        verify_card: Function, async or not, that raises an exception to refuse a card; it is called
+            even if `trust` is `"off"`. By default, unless `trust` is `"off"`, a `CardVerifier` of
+            `apcore_a2a_auth` for keys that the agent's own origin serves.
         wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
         receiver: Receives the notifications for `wait="webhook"`.
         user_agent: The header `User-Agent` of requests.
         private_hosts: Names, addresses and networks in your private network to which the card of a
-            public agent may lead; `*` for any. The origins of *url* and in `credentials_for` are
-            always allowed.
+            public agent may lead; `*` for any. The origin of *url* and those in `credentials_for`
+            are always allowed.
         client: Further arguments of `A2AClient`.
 
     Raises:
@@ -183,10 +183,10 @@ class RemoteAgent(Connection):
         await self._fetch()
         for registry, registered in self._registries:
             self._apply(registry, registered)
-        return sorted({name for _, registered in self._registries for name in registered})
+        return sorted({module_id for _, registered in self._registries for module_id in registered})
 
     async def watch(self) -> None:
-        """Refresh every `card_ttl` seconds until canceled; sooner after a failure."""
+        """Refresh every `card_ttl` seconds until canceled; retry failures with a backoff."""
         delay = FIRST_RETRY_DELAY
         while True:
             await asyncio.sleep(max(self._card_ttl, FIRST_RETRY_DELAY) if self._is_up else delay)
@@ -201,7 +201,7 @@ class RemoteAgent(Connection):
                 delay = FIRST_RETRY_DELAY
 
     async def start(self, registry: Any) -> None:
-        """Register the skills and keep them up to date; if the agent is down, try it again later.
+        """Register the skills and keep them up to date; if the agent is down, retry later.
 
         Servers call this for their companions.
         """
@@ -266,7 +266,7 @@ class RemoteAgent(Connection):
         """Send a message to a skill, and return the task once it is settled.
 
         Args:
-            skill: The skill, by its id at the agent; empty if its card lists none.
+            skill: The id of the skill at the agent; empty if the agent's card lists no skills.
             content: A str, a dict (data), a list of parts, or a `Message`.
             on_event: Called with each event as it arrives, and awaited if it is async. If it
                 raises an exception, the task is canceled.
@@ -299,10 +299,10 @@ class RemoteAgent(Connection):
         return task
 
     async def reply(self, question: RemoteQuestion, answer: Content) -> Task:
-        """Answer the question of a call in a program without a server, and return the settled task.
+        """Answer a question, in programs without a server, and return the settled task.
 
         Args:
-            question: The exception that the call raised.
+            question: The exception that a call raised.
             answer: A str, a dict (data), or a list of parts; for a yes or a no, `"yes"` or `"no"`.
 
         Raises:

@@ -31,7 +31,7 @@ from apcore_a2a_core.values import is_array, is_object, size_of
 
 from .connection import Connection
 from .content import Json, Output, content_of
-from .depth import HOPS, REQUEST_METADATA, next_hop, open_calls
+from .depth import HOPS, REQUEST_METADATA, count_hops, open_calls
 from .errors import (
     RemoteFailedError,
     RemoteQuestion,
@@ -54,7 +54,7 @@ MAX_CHOICES = 50
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A paused task of a remote agent, kept in the state of our task until the answer arrives.
+    """A paused task of a remote agent, kept with our task until the answer arrives.
 
     Attributes:
         remote: The name of the agent.
@@ -64,7 +64,7 @@ class Pending:
         inputs: A digest of the inputs of the call.
         hops: The number of agents that the call has passed through.
         question: The id of the message with the question.
-        approval: The id of the request, if the agent asks for a yes or a no; else None.
+        approval: The id of the approval request; None if the agent asks for something else.
         usage: The tokens that the task had used when it paused.
     """
 
@@ -80,12 +80,12 @@ class Pending:
 
     @classmethod
     def read(cls, state: object) -> Pending | None:
-        """Return the pending task in the state of a pause; None if there is none."""
+        """Return the paused task that *state* contains; None if it contains none."""
         pending = state.get("apcore_a2a_remote") if is_object(state) else None
         return cls(**pending) if is_object(pending) else None
 
     def state(self) -> Json:
-        """Return the state for the pause."""
+        """Return the `state` of a question, from which `read` gets the paused task again."""
         return {"apcore_a2a_remote": asdict(self)}
 
 
@@ -130,7 +130,7 @@ class Call:
         self._metadata: dict[str, Any] = {}
         self._has_yielded = False
         self._pending = self._take_pending()
-        self._hops = self._pending.hops if self._pending else next_hop(context, agent.max_open)
+        self._hops = self._pending.hops if self._pending else count_hops(context, agent.max_open)
         self._seconds = self._time_limit()
 
     async def output(self) -> Json:
@@ -190,7 +190,7 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task, and answer requests for approvals that were given here."""
+        """Yield the events of the task; confirm to the agent an approval that was given here."""
         message, task_id = self._new_message(), self._pending.task if self._pending else None
         while True:
             async with aclosing(self._events_of(message, task_id)) as events:
@@ -266,7 +266,7 @@ class Call:
         """Return the id of the conversation at the agent; None for a new one.
 
         The agent may see all callers as one principal: our server. So the id depends on the
-        caller: another caller who sends the same id gets another conversation.
+        caller: another caller with the same context id gets another conversation.
         """
         if self._pending is not None:
             return self._pending.context
@@ -370,7 +370,7 @@ class Call:
         raise RemoteQuestion(question, data=request.get("data"), state=state, **members)
 
     def _approval(self) -> Json | None:
-        """Return the agent's request for a yes or a no, if it waits for that."""
+        """Return the agent's approval request, if the task waits for one."""
         status = self._status
         if status is None or status.state != TaskState.INPUT_REQUIRED:
             return None
@@ -385,7 +385,10 @@ class Call:
         return is_gated and is_for_skill and approval.get("arguments") == dict(self._inputs)
 
     def _take_pending(self) -> Pending | None:
-        """Return the paused task that the caller has answered, if it belongs to this call."""
+        """Return this call's paused task, if the caller has answered it.
+
+        An answer is taken only once.
+        """
         services = self._services
         if getattr(services, "answer", None) is None:
             return None

@@ -45,11 +45,11 @@ MINT_KEYS: dict[str, Any] = {
 }
 """Keys of `mint` of a remote agent, and the types of their values."""
 TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN_"
-"""Prefix of the variable with an agent's bearer token; the agent's name in upper case follows."""
+"""Prefix of the environment variable with a bearer token; the agent's upper-case name follows."""
 KEY_VARIABLE = "APCORE_A2A_REMOTE_KEY_"
-"""Prefix of the variable with an agent's API key; the agent's name in upper case follows."""
+"""Prefix of the environment variable with an API key; the agent's upper-case name follows."""
 SECRET_VARIABLE = "APCORE_A2A_REMOTE_SECRET_"
-"""Prefix of the variable with an OAuth 2 secret; the agent's name in upper case follows."""
+"""Prefix of the environment variable with a client secret; the agent's upper-case name follows."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -59,7 +59,7 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
 
     Args:
         entries: `NAME=URL`, or an object with the keys of the config file.
-        expose: Whether skills are exposed if the entry of their agent does not specify it.
+        expose: Whether skills are exposed, unless the entry of their agent has `expose`.
 
     Raises:
         ValueError: An entry is invalid. The message is meant to follow the name of the option, and
@@ -192,7 +192,7 @@ def seconds_of(duration: float | str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ValueError: It is not a duration.
+        ValueError: *duration* is not valid.
 
     >>> seconds_of("1.5m")
     90.0

@@ -36,7 +36,7 @@ class Connection:
     """A connection to a remote agent; `RemoteAgent` describes the arguments.
 
     Attributes:
-        open_calls: The number of calls that are open now.
+        open_calls: The number of open calls of this agent's skills.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Connection:
         self.open_calls = 0
         self._forward = forward
         self._trust = trust
-        self._verify = verify_card or (_new_verifier(trust, url) if trust != "off" else None)
+        self._verifier = verify_card or (_new_verifier(trust, url) if trust != "off" else None)
         headers = {
             **client.pop("headers", {}),
             **({"user-agent": user_agent} if user_agent else {}),
@@ -80,7 +80,7 @@ class Connection:
             "check_destination": DestinationRules(private_hosts),
             **client,
             "auth": auth,
-            # `watch` refreshes the card earlier, so that calls never wait for it
+            # `watch` refreshes the card before it expires, so that calls need not fetch it
             "card_ttl": 2 * card_ttl,
             "headers": headers,
         }
@@ -122,10 +122,10 @@ class Connection:
         return conversation_id(self.url, context.identity, context_id) if context_id else None
 
     def headers_for(self, context: Any) -> dict[str, str]:
-        """Return the headers of a call's request: its trace, and those that `forward` returns.
+        """Return the headers of a request of a call: the trace, and those that `forward` returns.
 
-        They are made for each request: a token that `forward` returns may expire before the call
-        has ended.
+        The headers are made for each request: a token in them may expire before the call has
+        ended.
         """
         headers = trace_headers(context)
         return headers if self._forward is None else {**headers, **self._forward(context)}
@@ -166,7 +166,7 @@ class Connection:
         )
 
     async def cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
-        """Cancel a task of the agent, even if the caller is itself canceled meanwhile."""
+        """Cancel a task of the agent; continue even if this coroutine is itself canceled."""
         cancellation = asyncio.create_task(self._cancel(task_id, headers))
         self._background.add(cancellation)
         cancellation.add_done_callback(self._background.discard)
@@ -183,7 +183,7 @@ class Connection:
 
     def _new_client(self) -> A2AClient:
         options: dict[str, Any] = {**self._options}
-        if self._verify is not None:
+        if self._verifier is not None:
             options["verify_card"] = self._verify_card
         return A2AClient(self.url, **options)
 
@@ -191,11 +191,11 @@ class Connection:
         """Verify a card, or log that it is not trusted; return its signed members, if known.
 
         Raises:
-            Exception: It is not trusted, and `trust` is not `"warn"`.
+            Exception: The card is not trusted, and `trust` is not `"warn"`.
         """
-        assert self._verify is not None
+        assert self._verifier is not None
         try:
-            result: Any = self._verify(card)
+            result: Any = self._verifier(card)
             return await result if hasattr(result, "__await__") else result
         except Exception as error:  # the user's function refuses a card by raising anything
             if self._trust != "warn":

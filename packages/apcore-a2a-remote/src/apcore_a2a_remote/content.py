@@ -124,14 +124,14 @@ class Output:
         texts = [part.text for part in parts if part.text is not None]
         # some agents repeat data as text: beside typed data, text counts only for a text field
         if texts and (self._text_field or self._schema is None or not data):
-            output[self._text_name] = "".join(texts)
+            output[self._text_member] = "".join(texts)
         for part in parts:
             if part.raw is not None or part.url is not None:
                 self._add_file(output, part)
         return output
 
     @property
-    def _text_name(self) -> str:
+    def _text_member(self) -> str:
         return self._text_field or (TEXT if self._schema is None else RESULT)
 
     def _merge_values(self, values: Sequence[Any]) -> Json:
@@ -145,14 +145,14 @@ class Output:
 
     def _add_file(self, output: Json, part: Part) -> None:
         file = File(part.raw, part.url, part.filename, part.media_type)
-        name = self._file_name(part.filename, output)
+        name = self._file_member(part.filename, output)
         earlier_files = output.get(name)
         if earlier_files is None:
             output[name] = file
         else:
             output[name] = [*(earlier_files if is_array(earlier_files) else [earlier_files]), file]
 
-    def _file_name(self, filename: str, output: Json) -> str:
+    def _file_member(self, filename: str, output: Json) -> str:
         """Return the member for a file: agents of this project name files after members."""
         schema = self._schema or {}
         members = properties_of(schema)

@@ -61,7 +61,7 @@ open_calls = OpenCalls()
 """The open calls of this process, to all remote agents."""
 
 
-def next_hop(context: Any, limit: int) -> int:
+def count_hops(context: Any, limit: int) -> int:
     """Return the number of agents that a request has passed through once this call arrives.
 
     Raises:

@@ -6,8 +6,8 @@ not be called, that approval was denied, or that a call took too long. Any other
 
 ModuleError (apcore)
 ├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
-├── RemoteInputError        it refused the inputs; also an InvalidInputError, with the fields
-└── RemoteQuestion          it waits for an answer; also an InputRequiredError, with its state
+├── RemoteInputError        the agent refused the inputs; also an InvalidInputError, with the fields
+└── RemoteQuestion          the agent waits for an answer; also an InputRequiredError
 """
 
 import logging
@@ -52,7 +52,7 @@ FORBIDDEN = 403
 
 
 class RemoteFailedError(ModuleError):
-    """A remote agent failed, refused a call, or can't be reached; its own message is in the log."""
+    """A remote agent failed, refused a call, or can't be reached; the log says why."""
 
     def __init__(self, message: str = "The remote agent failed", **options: Any) -> None:
         super().__init__(REMOTE_FAILED, message, **options)

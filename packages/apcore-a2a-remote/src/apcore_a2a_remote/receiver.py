@@ -44,7 +44,7 @@ class WebhookReceiver:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path in ("", "/"):
-            problem = "must be http or https, and needs a host and a path"
+            problem = "must be http or https with a host and a path"
             raise ValueError(f"The URL of a receiver {problem}, not {url!r}")
         self.url = url
         self.path = parts.path

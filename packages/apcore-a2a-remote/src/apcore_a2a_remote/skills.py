@@ -31,7 +31,7 @@ MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
 """The annotation with digests of the URLs of the agents that have passed on an exposed skill."""
 MAX_VIA = 4
-"""Maximum number of agents that may have passed on a skill."""
+"""A skill that this many agents have passed on is left out."""
 MAX_ID = 192
 """Maximum length of an id in apcore, in characters."""
 TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
@@ -140,7 +140,7 @@ class RemoteSkill:
 
 
 class StreamingRemoteSkill(RemoteSkill):
-    """A skill of an agent that streams."""
+    """A skill of an agent that supports streams."""
 
     async def stream(self, inputs: Json, context: Context[Any]) -> AsyncIterator[Json]:
         """Call the skill, and yield the chunks of its output as they arrive."""

@@ -45,7 +45,7 @@ async def poll_events(
         context_id: The conversation.
         metadata: The metadata of the request.
         headers: Returns the headers of a request.
-        question_id: The id of the question that the message answers; empty if it starts a task.
+        question_id: The id of the question that the caller has answered; empty if there is none.
         receiver: Receives notifications; None to poll.
     """
     push_config, notification = None, None
