@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from .metrics import Metrics
 
 ASK = "ask"
-"""Value of the option `default_skill` that lets clients choose a skill."""
+"""Value of the option `default_skill` with which clients are asked to choose a skill."""
 MIN_WEBHOOK_DRAIN = 2.0
-"""Minimum seconds for the last notifications at shutdown, or the timeout if that is shorter."""
+"""Minimum seconds for the last notifications at shutdown; at most the timeout of `drain`."""
 
 
 class Agent:
@@ -102,7 +102,7 @@ class Agent:
             engine=self.engine,
             admission=_admission(setup, settings),
             tasks=setup.tasks,
-            watchers=Watchers(self.engine.abandon, grace),
+            watchers=Watchers(self.engine.on_clients_lost, grace),
             streams=Streams(
                 settings.max_streams,
                 share_of(settings.max_streams, limits.client_share, limits.max_streams_per_client),
@@ -159,7 +159,7 @@ class Agent:
 
     async def close(self) -> None:
         """Close the companions and the store, and end the processes of modules."""
-        async with AsyncExitStack() as stack:  # each of them is closed, whatever another raises
+        async with AsyncExitStack() as stack:  # runs all callbacks, even if one raises
             stack.push_async_callback(self.setup.tasks.store.close)
             stack.push_async_callback(self.setup.processes.close)
             if self.keeper is not None:

@@ -135,7 +135,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
             await agent.start()
             stack.push_async_callback(agent.close)
             watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
-            drain_timeout: float | None = 0  # if the application that mounts this one has failed
+            drain_timeout: float | None = 0  # applies if the application that mounts this one fails
             try:
                 yield
                 drain_timeout = None

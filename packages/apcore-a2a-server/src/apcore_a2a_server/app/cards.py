@@ -104,7 +104,7 @@ class CardPages:
         self.signer = card_signer(settings)
         self._build_lock = asyncio.Lock()
         self._cards: OrderedDict[Key, Card] = OrderedDict()
-        """The cached cards; the latest used comes last."""
+        """The cached cards; the most recently used comes last."""
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
         """Generation of the registry, expiry by `time.monotonic`, and ids of the public skills."""
@@ -181,11 +181,10 @@ class CardPages:
         generation, expires, skill_ids = self._public
         if generation == self._skills.generation and time.monotonic() < expires:
             return skill_ids
-        async with self._public_lock:  # one caller checks the rules, and the others wait for it
+        async with self._public_lock:  # one request checks the rules, and the others wait
             generation, expires, skill_ids = self._public
             if generation != self._skills.generation or time.monotonic() >= expires:
-                # the generation is read first: if the registry changes during the check, the next
-                # call checks again
+                # read first: if the registry changes meanwhile, the next request checks again
                 generation = self._skills.generation
                 verdicts = await self._access.verdicts(self._skills.list(), None)
                 skill_ids = frozenset(
@@ -206,7 +205,7 @@ class CardPages:
     async def _card(self, url: str, visible: frozenset[str], tenant: Tenant | None = None) -> Card:
         """Return the card of these skills; build it in a thread if it is not cached.
 
-        The card of a tenant has only its skill, which the caller is known to be allowed to call.
+        A tenant's card has only the tenant's skill, to which the caller's access has been checked.
         """
         key = Key(self._skills.generation, url, visible)
         if tenant is not None:
@@ -269,7 +268,7 @@ class CardPages:
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
         document |= self._security
-        # The revision covers the signing keys too: when these change, cached cards are out of date.
+        # The revision covers the signing keys too: when they change, clients fetch the card again.
         content = [document, self.signer.jwks()] if self.signer is not None else document
         revision = hashlib.sha256(dump_json(content)).hexdigest()[:32]
         for extension in document["capabilities"]["extensions"]:
