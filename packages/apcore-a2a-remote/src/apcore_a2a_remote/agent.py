@@ -39,8 +39,8 @@ class RemoteAgent(Connection):
     A module has the id `remote.<name>.<skill>`. It is typed if the card of the agent has the
     schemas of the skill, as with agents of this project; otherwise it takes and returns text.
 
-    To run the agent with a server, pass it as one of the server's `companions`. A program without
-    a server calls `register`, and closes the agent at the end.
+    In a server, pass this object as one of the `companions`. A program without a server calls
+    `register`, and closes this object at the end.
 
     Args:
         url: The agent's base URL.
@@ -268,8 +268,8 @@ class RemoteAgent(Connection):
         Args:
             skill: The id of the skill at the agent; empty if the agent's card lists no skills.
             content: A str, a dict (data), a list of parts, or a `Message`.
-            on_event: Called with each event as it arrives, and awaited if it is async. If it
-                raises an exception, the task is canceled.
+            on_event: Function, async or not, that is called with each event as it arrives. If the
+                function raises an exception, the task is canceled.
             context_id: The conversation.
             task_id: The paused task that the message answers.
 

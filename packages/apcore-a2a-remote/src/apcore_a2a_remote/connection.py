@@ -188,7 +188,7 @@ class Connection:
         return A2AClient(self.url, **options)
 
     async def _verify_card(self, card: dict[str, Any]) -> Any:
-        """Verify a card, or log that it is not trusted; return its signed members, if known.
+        """Verify a card, and return its signed members, if known.
 
         Raises:
             Exception: The card is not trusted, and `trust` is not `"warn"`.
