@@ -1,6 +1,6 @@
 """The agent's own routes under `/apcore/`, beyond A2A: for the explorer and for operators.
 
-They are behind the same middleware as all other routes, and their errors have one format:
+They are behind the same middleware as all other routes. Their own errors have one format:
 `{"error": {"code": "NOT_FOUND", "message": "…"}}`.
 """
 
@@ -32,7 +32,7 @@ from .rest import (
 from .rest import route as find_route
 
 PATH = "/apcore/{path:path}"
-"""The path of all these routes, for Starlette; a tenant can't have the name `apcore`."""
+"""The path of all these routes, for Starlette; so no tenant can have the name `apcore`."""
 CODES = {
     400: "BAD_REQUEST",
     403: "FORBIDDEN",
@@ -46,7 +46,7 @@ CODES = {
     501: "NOT_IMPLEMENTED",
     503: "SERVICE_UNAVAILABLE",
 }
-"""The codes of errors, by HTTP status (RFC 9110 §15)."""
+"""The codes of errors, by HTTP status (RFC 9110 §15, RFC 6585 §4)."""
 PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -61,11 +61,11 @@ class OwnRequest(Struct, frozen=True):
 
     caller: Caller
     path: Mapping[str, str]
-    query: Mapping[str, str]
+    query: Mapping[str, Any]
 
 
 Respond: TypeAlias = Callable[[OwnRequest], Awaitable[Any]]
-"""Function that returns the JSON for a request; if it raises, an error is the response."""
+"""Function that returns the JSON for a request; its exceptions become error responses."""
 
 
 class OwnRoute(NamedTuple):
@@ -87,7 +87,7 @@ class OwnRoute(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern of the path below the agent's root, as `operation_path` returns it."""
+        """The pattern for paths of this route, as `operation_path` returns them."""
         return re.compile("apcore/" + PARAMETER.sub(r"(?P<\1>[^/]+)", self.path))
 
 
@@ -109,7 +109,7 @@ class OwnRoutes(Endpoint):
 
     Args:
         routes: The routes.
-        is_operator: Returns whether a caller counts as an operator, by the identity.
+        is_operator: Returns whether the caller with an identity counts as an operator.
         handler: The operations of the protocol.
         mapper: Converts exceptions into errors.
         memory: Counts and limits the bytes that the process keeps.

@@ -35,7 +35,7 @@ MEDIA_TYPE = b"application/a2a+json"
 TASK = r"tasks/(?P<id>[^/:]+)"
 PUSH = r"tasks/(?P<taskId>[^/:]+)/pushNotificationConfigs"
 Routes: TypeAlias = list[tuple[str, re.Pattern[str], str]]
-"""Verbs, patterns of paths, and methods."""
+"""Verbs, patterns of paths, and the names of JSON-RPC methods (or of the agent's own routes)."""
 ROUTES: Routes = [
     (verb, re.compile(path), method)
     for verb, path, method in (
@@ -109,8 +109,8 @@ class Rest(Endpoint):
 
     async def refuse(self, send: Send, error: Exception, headers: Headers = ()) -> None:
         """Send *error* as a `google.rpc.Status` in JSON (§11.6)."""
-        code, document = error_status(self.mapper.to_jsonrpc_error(error), error)
-        await respond(send, document, status=code, media_type=MEDIA_TYPE, headers=headers)
+        status, document = error_status(self.mapper.to_jsonrpc_error(error), error)
+        await respond(send, document, status=status, media_type=MEDIA_TYPE, headers=headers)
 
     async def answer(
         self, target: tuple[str, Json], request: HttpRequest, send: Send
@@ -121,9 +121,9 @@ class Rest(Endpoint):
         try:
             self.check_version(request)
             body = await self.decode(request, self.body_params, method, request)
-            params = with_path(path_params, {**query_params(request.scope), **body})
-            message = await self.decode(request, read_params, method, params)
-            result = await perform(method, message, self.handler, request.caller, self.dialect)
+            json_params = with_path(path_params, {**query_params(request.scope), **body})
+            params = await self.decode(request, read_params, method, json_params)
+            result = await perform(method, params, self.handler, request.caller, self.dialect)
         except Exception as error:  # the mapper decides what clients see of any exception
             await self.refuse(send, error, retry_headers(error))
             forget_frames(error)
@@ -150,7 +150,7 @@ class Rest(Endpoint):
         """Return the params of a method that are in the body.
 
         Raises:
-            A2AError: The body is not a JSON object.
+            A2AError: The body is not a JSON object, or has too many values.
         """
         if not request.body:
             return {}
@@ -163,14 +163,13 @@ class Rest(Endpoint):
 
 def error_status(rpc_error: Json, error: Exception) -> tuple[int, Json]:
     """Return the HTTP status and the `google.rpc.Status` for an error."""
-    code, name = STATUSES.get(type(error), (500, "INTERNAL"))
-    details = error_details(rpc_error)
-    status = {"code": code, "status": name, "message": rpc_error["message"], "details": details}
-    return code, {"error": status}
+    status, name = STATUSES.get(type(error), (500, "INTERNAL"))
+    members = {"code": status, "status": name, "message": rpc_error["message"]}
+    return status, {"error": {**members, "details": error_details(rpc_error)}}
 
 
 def not_found() -> Response:
-    """Return the response to a path that is not a route, or has an unknown tenant."""
+    """Return the response to a path that is no route, or whose tenant was not found."""
     error = MethodNotFoundError(NO_ROUTE)
     status, document = error_status(ErrorMapper().to_jsonrpc_error(error), error)
     headers = {"cache-control": "private, no-store"}

@@ -14,7 +14,7 @@ from .rest import not_found
 
 
 class TenantRoute(BaseRoute):
-    """Route for all paths in which `TenantPaths` has found a tenant.
+    """Route for all paths in which `TenantPaths` has found the name of a tenant.
 
     Args:
         tenants: The tenants.
@@ -28,7 +28,7 @@ class TenantRoute(BaseRoute):
         self._router = Router(inner_routes, redirect_slashes=False, default=default)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match every request that has a tenant."""
+        """Match every request whose path names a tenant."""
         return (Match.FULL, {}) if TENANT in scope else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
