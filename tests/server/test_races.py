@@ -612,7 +612,7 @@ async def test_large_messages_and_answers_are_read_outside_the_event_loop(as_tex
         for task_id in ("", task.id):
             release.clear()
             request = send_request(task_id=task_id)
-            request.message.message.parts = [part]
+            request.params.message.parts = [part]
             blocker = asyncio.create_task(large_values.call(release.wait, PATIENCE))
             send_task = asyncio.create_task(outcome(handler.send(request)))
             await wait_until(lambda: large_values.pending == 2)

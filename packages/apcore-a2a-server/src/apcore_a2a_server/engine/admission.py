@@ -73,15 +73,15 @@ class Admission:
     operators: Operators = field(default_factory=Operators)
 
     async def check_access(self, request: SendMessageRequest, caller: Caller) -> None:
-        """Refuse a caller who may not call the skill, as if the task did not exist.
+        """Refuse a caller who may not call the skill, with the same error as apcore's own check.
 
         apcore checks access for every call that reaches it. This check is for requests that are
-        refused earlier: their errors must not reveal that the skill exists.
+        refused earlier: their errors could reveal something about the skill.
 
         Raises:
             TaskNotFoundError: The caller may not call the skill.
         """
-        skill_id = self._skill_for(request, caller)
+        skill_id = self._target_skill_id(request, caller)
         if skill_id and not await self._filter_callable([skill_id], caller):
             raise TaskNotFoundError
 
@@ -143,7 +143,7 @@ class Admission:
             UnsupportedOperationError: The task is working or has ended.
             InvalidParamsError: The message is malformed, or does not fit the task.
         """
-        message, skill_id = request.message, _skill_of(request, caller)
+        message, skill_id = request.message, _named_skill_id(request, caller)
         self._check_message(message)
         if message.task_id:
             record = await self.get_visible_task("SendMessage", message.task_id, caller)
@@ -179,7 +179,7 @@ class Admission:
             MethodNotFoundError: The skill does not exist.
             TaskNotFoundError: The client would be asked which skill to call, but may call none.
         """
-        message, skill_id = request.message, self._skill_for(request, caller)
+        message, skill_id = request.message, self._target_skill_id(request, caller)
         question: InputRequiredError | None = None
         other_parts: Sequence[Any] = ()
         if not skill_id:
@@ -275,7 +275,7 @@ class Admission:
         return call, pause
 
     def _span(self, parent: Trace) -> Trace:
-        """Return the span of a new call: that of OpenTelemetry, or else a child of *parent*."""
+        """Return the span of a call: that of OpenTelemetry, or else a child of *parent*."""
         spans = self.setup.spans
         return parent.child() if spans is None else spans.current(parent)
 
@@ -292,7 +292,7 @@ class Admission:
         self, pause: Pause, request: SendMessageRequest, caller: Caller
     ) -> Answer:
         """Return the chosen skill with the original message's inputs, or the answer's problem."""
-        parts, named_id = request.message.parts, _skill_of(request, caller)
+        parts, named_id = request.message.parts, _named_skill_id(request, caller)
         names = self._skill_names(await self._callable_skills(caller))
         try:
             skill = self.setup.skills.get(choose_skill(pause, parts, names, named_id))
@@ -328,9 +328,9 @@ class Admission:
             return []
         return await self._filter_callable(get_close_matches(skill_id, all_ids), caller)
 
-    def _skill_for(self, request: SendMessageRequest, caller: Caller) -> str | None:
-        """Return the id of the skill that a message is for; None if the client must choose one."""
-        return _skill_of(request, caller) or self.default_skill or self.setup.skills.only()
+    def _target_skill_id(self, request: SendMessageRequest, caller: Caller) -> str | None:
+        """Return the id of the skill that a message is for; None if the message leaves it open."""
+        return _named_skill_id(request, caller) or self.default_skill or self.setup.skills.only()
 
     async def _skill_question(self, caller: Caller) -> InputRequiredError:
         """Return the question which skill to call.
@@ -413,7 +413,7 @@ def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:
         UnsupportedOperationError: The identity of the requester is not known.
     """
     if pause.identity is None:
-        problem = "Only its requester can answer: the task was paused without an identity"
+        problem = "Only the requester of the task can answer: its identity was not stored"
         raise UnsupportedOperationError(problem)
     principal, tenant = principal_and_tenant(record.owner, record.skill)
     # without the headers: they are those of another caller
@@ -439,7 +439,7 @@ async def _convert(
     return convert(*arguments)
 
 
-def _skill_of(request: SendMessageRequest, caller: Caller) -> str | None:
+def _named_skill_id(request: SendMessageRequest, caller: Caller) -> str | None:
     """Return the id of the skill that a message names, or else of the tenant's skill.
 
     Raises:

@@ -33,11 +33,11 @@ class Answer:
 
     Attributes:
         skill: The skill to call.
-        inputs: Its inputs: those of the paused call, with the answer.
-        other_parts: The parts of the message that are not inputs, as JSON.
-        is_text: Whether the answer is text.
+        inputs: Its inputs.
+        other_parts: Parts that are not inputs, as JSON.
+        is_text: Whether the answer is text, or chooses a skill.
         problem: Why the answer does not fit, for the client; empty if it does.
-        message_parts: Parts for the module in place of the message's; None for the message's.
+        message_parts: The parts of the answer; None if they are those of the message.
     """
 
     skill: Skill
@@ -166,8 +166,9 @@ def _input_names(pause: Pause, skill: Skill, text_input: TextInput | None) -> se
 def _text_input(pause: Pause, skill: Skill) -> TextInput | None:
     """Return the input that text becomes; None if there is none.
 
-    It is the field of the question, the one scalar of its schema, the only required input that is
-    missing, or else `answer`.
+    If the question names a field, that is the input. If the question has only a schema, the input
+    is the `scalar_property` of the schema, or `answer` if the schema has no properties. Otherwise,
+    the input is the only required one that is missing, or else `answer`.
     """
     root = skill.schema or {}
     schema = resolved(root, root)

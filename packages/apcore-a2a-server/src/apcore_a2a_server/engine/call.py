@@ -27,7 +27,7 @@ class Resumption:
     """The answer to a pause, as the module of the resumed call gets it.
 
     Attributes:
-        answer: The parts of the message that resumes the task, as JSON.
+        answer: The parts of the answer, as JSON.
         approved: The answer to a module that has asked for a yes or a no; None otherwise.
         state: The state that the module saved for this run when it paused the task.
     """
@@ -57,8 +57,8 @@ class Call(Struct, frozen=True):
         resumption: The answer that resumes the task, for its module; None for a new task.
         wants_text: Whether the client accepts results as text only.
         question: The question to ask the client instead of calling the module; None to call it.
-        is_text_answer: Whether the message answers in text, so that its sender is asked again if
-            the answer does not fit.
+        is_text_answer: Whether the message answers in text or chooses a skill, so that its sender
+            is asked again if the answer does not fit.
         problem: Why the answer does not fit; empty if it does.
         trace: The span of the call, the parent of the spans of calls that its module makes.
         answered_by: The principal that answers in place of the requester; else empty.

@@ -52,7 +52,7 @@ class Update(Struct, frozen=True):
 
     @property
     def growth(self) -> int | None:
-        """Approximate bytes that the update adds to task and log; None if both must be measured."""
+        """Approximate bytes that the update adds to task and log, if known; else None."""
         return None
 
 
@@ -179,7 +179,10 @@ class Restart(Update, frozen=True):
 
 
 def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
-    """Set the status; its former message, the received message and the reply join the history."""
+    """Set the status of a task.
+
+    The message of the former status, the received message and the reply join the history.
+    """
     task = record.task
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "stateHistory" in task.metadata.get("apcore", ()):
@@ -303,7 +306,7 @@ async def change(
         task_id: The task's id.
         updates: The updates in order; each becomes one event.
         expect: The states in which the task may be before the change.
-        pause: The packed pause that the change answers or ends; None if it concerns no pause.
+        pause: The packed pause that the task must be in; None if that does not matter.
         lease: The lease of the run that makes the change; None if any replica may make it.
         webhook: A push config to add in the same transaction.
         spans: The spans of the run that ends with the change, as text.

@@ -107,7 +107,7 @@ class Watch:
     def __enter__(self) -> None:
         self._request_task = asyncio.current_task()
         if self._request_task is not None and self._connection.receive is not None:
-            # a task per request is costly, so the watch starts only for requests that take long
+            # only requests that take long are watched: an asyncio task for each request is costly
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(DISCONNECT_WATCH_DELAY, self._start)
 
@@ -177,25 +177,25 @@ class Caller(Struct, frozen=True):
         return self.principal if self.tenant is None else owner_of(self.tenant, self.principal)
 
 
-OnAbandoned: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
+OnClientsLost: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 """Callback that takes the id of a task whose last client has disconnected."""
 
 
 class Watchers:
     """The clients that wait for each task; tasks that have lost all their clients are reported.
 
-    Only a disconnect makes a task abandoned. A client that got its response, or that the server
-    itself disconnects, does not count (FR-MSG-005). Nor does an observer: a client that was
-    subscribed to the task while it was paused. While an observer is connected, the task continues
-    without its other clients; but the disconnect of an observer alone abandons no task.
+    A client is lost if it disconnects, not if it gets its response or the server disconnects it
+    (FR-MSG-005). Observers are never lost: clients that were subscribed to the task while it was
+    paused. While an observer is connected, the task continues without its other clients; but the
+    disconnect of observers alone reports no task.
 
     Args:
-        on_abandoned: Callback for a task whose last client disconnected and did not return.
+        on_clients_lost: Callback for a task whose last client disconnected and did not return.
         grace: Seconds in which a client may return; None if tasks need no clients.
     """
 
-    def __init__(self, on_abandoned: OnAbandoned, grace: float | None) -> None:
-        self._on_abandoned = on_abandoned
+    def __init__(self, on_clients_lost: OnClientsLost, grace: float | None) -> None:
+        self._on_clients_lost = on_clients_lost
         self._grace = grace
         self._watchers: dict[str, int] = {}
         self._observers: set[Connection] = set()
@@ -228,12 +228,13 @@ class Watchers:
         self._lost_tasks.discard(task_id)
         if is_lost and connection.disconnected and self._grace is not None:
             running_loop = asyncio.get_running_loop()
-            timer = running_loop.call_later(self._grace, self._abandon, task_id)
+            timer = running_loop.call_later(self._grace, self._report, task_id)
             self._grace_timers[task_id] = timer
 
-    def _abandon(self, task_id: str) -> None:
+    def _report(self, task_id: str) -> None:
         del self._grace_timers[task_id]
-        self._background.start(self._on_abandoned(task_id), f"Canceling abandoned task {task_id}")
+        coroutine = self._on_clients_lost(task_id)
+        self._background.start(coroutine, f"Canceling abandoned task {task_id}")
 
 
 class Slots:

@@ -125,10 +125,10 @@ class Engine:
         return ticket
 
     async def _check_late(self, paused: TaskRecord, message: Message) -> None:
-        """Refuse an answer that came too late, unless it is to a request for approval.
+        """Refuse a late answer, except a yes or a no after a request for approval was answered.
 
         Raises:
-            UnsupportedOperationError: Another answer came first, or the task was canceled.
+            UnsupportedOperationError: The pause ended before the answer came.
         """
         record = await self._setup.tasks.get_own(paused.task.id, paused.owner)
         if record is None or not is_late_answer(record.task, message):
@@ -189,7 +189,7 @@ class Engine:
         coroutine = call_on_abandoned(self._setup, reply_to, pause, principal)
         self._background.start(coroutine, f"Calling on_abandoned of {pause.skill_id}")
 
-    async def abandon(self, task_id: str) -> None:
+    async def on_clients_lost(self, task_id: str) -> None:
         """Cancel a running task whose clients have left, unless a webhook works (FR-MSG-005).
 
         Detached tasks need no clients.

@@ -80,7 +80,7 @@ async def _cancel_all(tasks: LiveTasks, owner: str, state: TaskState, cancel: Ca
 async def erase(address: str, principal: str) -> int:
     """Delete all tasks of a principal from a durable store, without an agent.
 
-    With PostgreSQL, agents that run some of the tasks notice it and end these runs. With SQLite,
+    With PostgreSQL, agents notice the cancellations and end their runs of these tasks. With SQLite,
     the agent must be stopped first.
 
     Args:

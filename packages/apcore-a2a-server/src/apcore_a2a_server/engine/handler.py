@@ -57,13 +57,13 @@ class Request(Struct, frozen=True):
     """A decoded request.
 
     Attributes:
-        message: The params of the operation, such as a `GetTaskRequest`.
+        params: The params of the operation, such as a `GetTaskRequest`.
         caller: The sender of the request.
         last_event_id: The version of the last event that the client has, when it resumes a stream.
         version: The protocol version of the request.
     """
 
-    message: Any
+    params: Any
     caller: Caller
     last_event_id: int | None = None
     version: Version = "1.0"
@@ -75,7 +75,7 @@ class Handler:
 
     Attributes:
         engine: Runs calls.
-        admission: Decides which messages may run.
+        admission: Turns messages into calls, or refuses them.
         tasks: The live tasks of this process, and the store behind them.
         watchers: Counts the clients that wait for each task.
         streams: Limits open streams.
@@ -126,7 +126,7 @@ class Handler:
 
     async def _admit(self, request: Request, *, streaming: bool) -> Ticket:
         """Start the task of a message, or resume it; see `admit`."""
-        params: SendMessageRequest = request.message
+        params: SendMessageRequest = request.params
         caller = request.caller
         config = params.configuration.task_push_notification_config
         push = None if config is None else self._push_configs()
@@ -141,13 +141,13 @@ class Handler:
                     self._watch_canceled(call)
                     raise
             except EARLY_REFUSALS:
-                # these errors reveal that the skill exists
+                # these errors could reveal something about the skill
                 await self.admission.check_access(params, caller)
                 raise
         params.message.task_id = record.task.id
         foreign_record = record if is_foreign(record, caller) else None
         if foreign_record is not None and push is not None:
-            raise errors.UnsupportedOperationError("Only its requester can add a push config")
+            raise errors.UnsupportedOperationError("Only the requester can add a push config")
         webhook = await self._webhook(push, request, Trace.of_task(record.task.metadata))
         if record.task.status.state not in PAUSED:
             # a late answer: the client gets the task as it is, from the task's last event on
@@ -184,7 +184,7 @@ class Handler:
         """
         ticket = await self.admit(request, streaming=False)
         caller = request.caller
-        if request.message.configuration.return_immediately:
+        if request.params.configuration.return_immediately:
             owner = caller.owner if ticket.foreign_record is None else ticket.foreign_record.owner
             return await self._current(ticket.task_id, owner, caller)
         if ticket.ended_record is not None:
@@ -211,7 +211,7 @@ class Handler:
     async def subscribe(self, request: Request) -> Events:
         """Return the events of a task from now on, or after the client's last one (§3.1.6).
 
-        The stream stays open while the task is paused, and ends with the task. From a pause on, its
+        The stream stays open while the task is paused, and ends with the task. From a pause on, the
         client is an observer, whose own disconnect cancels nothing.
 
         Raises:
@@ -232,7 +232,7 @@ class Handler:
 
     async def _get_subscribed(self, request: Request) -> TaskRecord:
         return await self.admission.get_visible_task(
-            "SubscribeToTask", request.message.id, request.caller
+            "SubscribeToTask", request.params.id, request.caller
         )
 
     def _subscribe(self, record: TaskRecord, request: Request) -> Events:
@@ -259,9 +259,7 @@ class Handler:
 
     async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""
-        record = await self.admission.get_visible_task(
-            "GetTask", request.message.id, request.caller
-        )
+        record = await self.admission.get_visible_task("GetTask", request.params.id, request.caller)
         return self._view(record, request.caller)
 
     async def list(self, request: Request) -> ListTasksResponse:
@@ -269,7 +267,7 @@ class Handler:
 
         An operator gets the tasks of all principals.
         """
-        params: ListTasksRequest = request.message
+        params: ListTasksRequest = request.params
         page_size = DEFAULT_PAGE_SIZE if params.page_size is None else params.page_size
         if not 1 <= page_size <= MAX_PAGE_SIZE:
             raise invalid("params.pageSize", f"must be from 1 to {MAX_PAGE_SIZE}")
@@ -277,7 +275,7 @@ class Handler:
 
     async def list_created(self, request: Request) -> ListTasksResponse:
         """Return a page of the caller's tasks, newest first: `tasks/list` (FR-TSK-006)."""
-        page_size = min(request.message.page_size or DEFAULT_PAGE_SIZE, MAX_CREATED_PAGE_SIZE)
+        page_size = min(request.params.page_size or DEFAULT_PAGE_SIZE, MAX_CREATED_PAGE_SIZE)
         return await self._page(request, page_size, "created")
 
     async def cancel(self, request: Request) -> Task:
@@ -288,7 +286,7 @@ class Handler:
             UnsupportedOperationError: The caller may only approve or reject.
         """
         caller = request.caller
-        record = await self.admission.get_visible_task("CancelTask", request.message.id, caller)
+        record = await self.admission.get_visible_task("CancelTask", request.params.id, caller)
         if not self.operators.may_operate(record, caller):
             raise errors.UnsupportedOperationError("An approver can't cancel the task")
         canceled_by = caller.principal if is_foreign(record, caller) else ""
@@ -306,7 +304,7 @@ class Handler:
         Raises:
             PushNotificationNotSupportedError: Push notifications are off.
         """
-        push, params = self._push_configs(), request.message
+        push, params = self._push_configs(), request.params
         record = await self.admission.get_own_task(params.task_id, request.caller)
         trace = Trace.of_task(record.task.metadata)
         return await push.answer(params, request.version, request.caller.principal, trace)
@@ -344,7 +342,7 @@ class Handler:
         if push is None:
             return None
         principal = request.caller.principal
-        return await push.requested_webhook(request.message, request.version, principal, trace)
+        return await push.requested_webhook(request.params, request.version, principal, trace)
 
     async def _current(self, task_id: str, owner: str, caller: Caller) -> Task:
         """Return a task as it is now, as *caller* may see it."""
@@ -354,7 +352,7 @@ class Handler:
         return self._view(record, caller)
 
     async def _page(self, request: Request, size: int, order: Order) -> ListTasksResponse:
-        params: ListTasksRequest = request.message
+        params: ListTasksRequest = request.params
         query = Query(
             owner=request.caller.owner,
             context_id=params.context_id,

@@ -177,7 +177,7 @@ class BodyBytes:
         self._size = size
 
     def release(self) -> None:
-        """Stop counting the body: the request has ended, or its task counts instead."""
+        """Stop counting the body: it was refused, its request ended, or its task counts instead."""
         self._memory.release(self._client, self._size)
         self._size = 0
 

@@ -94,7 +94,7 @@ def agent_message(reply_to: Message, *parts: str | Part) -> Message:
 
 
 def failure_code(message: Message | None) -> str | None:
-    """Return the code of the error in the message of a status; None if it has no error.
+    """Return the `reason` of the error in the message of a status; None if there is no error.
 
     Example:
         ```python

@@ -153,7 +153,7 @@ class Operators:
 
     @contextmanager
     def hiding_reasons(self, record: TaskRecord, caller: Caller) -> Generator[None]:
-        """Hide from a caller who may not read the question why an answer does not fit.
+        """Hide the reason why an answer does not fit, if the caller may not read the question.
 
         Raises:
             InvalidParamsError: The answer does not fit.

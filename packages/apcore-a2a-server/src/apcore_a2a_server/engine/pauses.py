@@ -190,7 +190,7 @@ def _attached_parts(parts: object) -> list[dict[str, Any]] | None:
 
 
 def is_expired(packed_pause: bytes | None, now: float) -> bool:
-    """Return whether a packed pause has expired at the time *now*; False if it is None."""
+    """Return whether a packed pause has expired at the time *now*; False if there is none."""
     return packed_pause is not None and Pause.unpack(packed_pause).expires <= now
 
 
