@@ -109,7 +109,7 @@ class OwnRoutes(Endpoint):
 
     Args:
         routes: The routes.
-        is_operator: Returns whether the caller with an identity counts as an operator.
+        is_operator: Takes the identity of a caller; returns whether the caller is an operator.
         handler: The operations of the protocol.
         mapper: Converts exceptions into errors.
         memory: Counts and limits the bytes that the process keeps.
@@ -185,10 +185,10 @@ class OwnRoutes(Endpoint):
 
     async def answer(self, target: tuple[OwnRoute, Json], request: HttpRequest, send: Send) -> None:
         """Send the response of a route, or its error."""
-        route, path = target
+        route, path_params = target
         try:
             query = query_params(request.scope)
-            document = await route.respond(OwnRequest(request.caller, path, query))
+            document = await route.respond(OwnRequest(request.caller, path_params, query))
         except UnavailableError as error:
             down = store_down(error)
             await self.refuse(send, down, retry_headers(down))

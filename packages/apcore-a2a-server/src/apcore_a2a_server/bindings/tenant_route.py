@@ -1,4 +1,4 @@
-"""The routes of tenants: the same bindings as the agent's, for one skill."""
+"""The routes of a tenant: the same bindings as the agent's, for one skill."""
 
 from collections.abc import Sequence
 

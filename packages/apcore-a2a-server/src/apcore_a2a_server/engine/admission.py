@@ -266,7 +266,7 @@ class Admission:
             metadata={**request.metadata, **message.metadata},
             resumption=resumption,
             wants_text=wants_text(request, answer.skill),
-            is_text_answer=answer.is_text,
+            asks_again=answer.asks_again,
             problem=answer.problem,
             trace=self._span_of_answer(caller, pause),
             answered_by=answered_by,
@@ -297,13 +297,13 @@ class Admission:
         try:
             skill = self.setup.skills.get(choose_skill(pause, parts, names, named_id))
         except PartError as error:
-            return Answer(CHOICE, pause.inputs, (), is_text=True, problem=f"The answer {error}")
+            return Answer(CHOICE, pause.inputs, (), asks_again=True, problem=f"The answer {error}")
         try:
             inputs, other_parts = await self._split_parts(original_parts(pause), skill, caller)
         except (InvalidParamsError, ContentTypeNotSupportedError) as error:
             problem = f"The message does not fit {skill.id}: {error.message}"
-            return Answer(CHOICE, pause.inputs, (), is_text=True, problem=problem)
-        return Answer(skill, inputs, other_parts, is_text=True)
+            return Answer(CHOICE, pause.inputs, (), asks_again=True, problem=problem)
+        return Answer(skill, inputs, other_parts, asks_again=True)
 
     async def _skill(self, skill_id: str, caller: Caller) -> Skill:
         """Return a skill by its id.

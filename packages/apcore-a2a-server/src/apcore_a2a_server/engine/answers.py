@@ -35,7 +35,7 @@ class Answer:
         skill: The skill to call.
         inputs: Its inputs.
         other_parts: Parts that are not inputs, as JSON.
-        is_text: Whether the answer is text, or chooses a skill.
+        asks_again: Whether the client is asked again if the answer does not fit.
         problem: Why the answer does not fit, for the client; empty if it does.
         message_parts: The parts of the answer; None if they are those of the message.
     """
@@ -43,7 +43,7 @@ class Answer:
     skill: Skill
     inputs: dict[str, Any]
     other_parts: Sequence[Any]
-    is_text: bool = False
+    asks_again: bool = False
     problem: str = ""
     message_parts: Sequence[Any] | None = None
 
@@ -78,14 +78,15 @@ def read_answer(
         new_inputs = _inputs_in(pause, skill, text)
     except PartError as error:
         problem = f"The answer {error}"
-        return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
+        return Answer(skill, pause.inputs, other_parts, asks_again=True, problem=problem)
     if new_inputs is None:  # no input takes text, so the module gets the text as a part
         all_parts = [to_builtins(part) for part in parts]
         if pause.choices:
             all_parts = [_chosen_part(pause.choices, text), *other_parts]
-        return Answer(skill, pause.inputs, all_parts, is_text=True, message_parts=all_parts)
+        return Answer(skill, pause.inputs, all_parts, asks_again=True, message_parts=all_parts)
     problem = _violation(pause, skill, new_inputs)
-    return Answer(skill, {**pause.inputs, **new_inputs}, other_parts, is_text=True, problem=problem)
+    inputs = {**pause.inputs, **new_inputs}
+    return Answer(skill, inputs, other_parts, asks_again=True, problem=problem)
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:

@@ -57,8 +57,7 @@ class Call(Struct, frozen=True):
         resumption: The answer that resumes the task, for its module; None for a new task.
         wants_text: Whether the client accepts results as text only.
         question: The question to ask the client instead of calling the module; None to call it.
-        is_text_answer: Whether the message answers in text or chooses a skill, so that its sender
-            is asked again if the answer does not fit.
+        asks_again: Whether the client is asked again if the answer in the message does not fit.
         problem: Why the answer does not fit; empty if it does.
         trace: The span of the call, the parent of the spans of calls that its module makes.
         answered_by: The principal that answers in place of the requester; else empty.
@@ -80,7 +79,7 @@ class Call(Struct, frozen=True):
     resumption: Resumption | None = None
     wants_text: bool = False
     question: InputRequiredError | None = None
-    is_text_answer: bool = False
+    asks_again: bool = False
     problem: str = ""
     trace: Trace = field(default_factory=new_trace)
     answered_by: str = ""

@@ -110,7 +110,7 @@ class Engine:
             try:
                 is_first = await self._admit(Run(self._setup, call, (transition, pause)))
             except InvalidParamsError as error:
-                if not call.is_text_answer:
+                if not call.asks_again:
                     raise
                 transition = repeat_question(pause, call.message, problem_of(error))
         if transition.state != WORKING:

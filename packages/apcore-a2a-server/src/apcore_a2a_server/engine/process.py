@@ -19,7 +19,7 @@ class ProcessState:
 
     Attributes:
         is_draining: Whether the process is shutting down: running tasks may end, none may start.
-        has_started: Whether the agent has been started, which its lifespan does.
+        has_started: Whether the lifespan of the application has started the agent.
     """
 
     is_draining: bool = False
