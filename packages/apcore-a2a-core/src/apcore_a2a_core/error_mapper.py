@@ -1,4 +1,4 @@
-"""The mapping of exceptions to JSON-RPC error objects, and to the errors of A2A 1.0."""
+"""The mapping of exceptions to JSON-RPC error objects, and of these to A2A 1.0 error details."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ class ErrorTemplate(NamedTuple):
     """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
 
     For an error of apcore, `reason` is the `code` of the exception, such as `APPROVAL_DENIED`. With
-    `shown_type`, the reason is that of the shown type.
+    `shown_type`, clients get the reason of that type instead.
     """
 
     code: int
@@ -75,7 +75,7 @@ REVEALING = re.compile(
 
 
 def error_details(error: Mapping[str, Any]) -> list[Json]:
-    """Return the `data` of an A2A 1.0 error, from an error of `ErrorMapper` (A2A 1.0 §9.5).
+    """Return the `data` of an A2A 1.0 error, from an error object of `ErrorMapper` (A2A 1.0 §9.5).
 
     >>> error = {"code": -32001, "message": "", "data": {"type": "TaskNotFoundError"}}
     >>> error_details(error)[0]["reason"]
@@ -123,7 +123,7 @@ class ErrorMapper:
             inputs: The inputs of the call, to name missing and unknown fields.
             schema: The input schema of the skill.
         """
-        # errors of the SDK's client come from calls of other agents
+        # errors of the SDK's client come from a module's calls to other agents
         if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
             error_object = protocol_error(error)
             return {**error_object, "message": self._sanitize_message(error_object["message"])}
@@ -148,7 +148,10 @@ class ErrorMapper:
     def _build_validation_data(
         self, error: BaseException, inputs: Mapping[str, Any], schema: Schema
     ) -> Json:
-        """Return `{"errors": [{"field", "code", "message"}]}` from either of apcore's formats."""
+        """Return `{"errors": [{"field", "code", "message"}]}` for a validation error.
+
+        apcore has two formats for the details of such errors.
+        """
         properties = properties_of(schema)
         missing = (name for name in schema.get("required", ()) if name not in inputs)
         unknown = (name for name in inputs if name not in properties)

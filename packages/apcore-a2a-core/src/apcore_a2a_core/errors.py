@@ -68,9 +68,9 @@ class TokenRefusedError(Exception):
 
 
 def clean(text: str, limit: int = 1000) -> str:
-    r"""Return *text* for a log line: at most *limit* characters, no control characters but tabs.
+    r"""Return *text* on one line: at most *limit* characters, no control characters but tabs.
 
-    A line feed becomes a backslash and an n, so that a client cannot forge a line (NFR-SEC-002).
+    A line feed becomes a backslash and an n, so that a client cannot forge log lines (NFR-SEC-002).
 
     >>> print(clean("a\x1b[31m\nb"))
     a[31m\nb

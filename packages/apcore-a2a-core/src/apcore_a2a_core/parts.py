@@ -243,8 +243,8 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
     """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
     A schema without properties takes the first key. The `name` and `mimeType` of the file are added
-    unless the schema excludes them. If the schema has other properties only, a file in base64 goes
-    into the first of these that accepts it.
+    unless the schema excludes them. If the schema has other properties only, `file_inputs` returns
+    the inputs for a file in base64.
 
     Raises:
         MediaTypeError: The module takes no such file.
@@ -296,7 +296,7 @@ def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
 
 
 def media_type_of(part: Mapping[str, Any]) -> str:
-    """Return the media type of a part or of its file, in any spelling; empty without one."""
+    """Return the media type of a part or of its file, in any spelling; empty if missing."""
     # the names in 1.0, in 0.3, and in the `.proto` file
     return str(part.get("mediaType") or part.get("mimeType") or part.get("media_type") or "")
 
@@ -317,7 +317,7 @@ def check_json(media_type: str) -> None:
 def unwrap(output: object, descriptor: object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
-    A schema that apcore generated from a function promises clients the object, so only text
+    A schema that apcore generated from a function promises clients that object, so only text
     and files are unwrapped. With other schemas, values are unwrapped unless the root of the schema
     is an object.
     """

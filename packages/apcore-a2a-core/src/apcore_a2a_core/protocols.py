@@ -35,7 +35,7 @@ class Authenticator(Protocol):
     It may also have a method `security_schemes()` that returns the schemes for the Agent Card by
     name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
 
-    It may also have a `namespace`: callers of authenticators with different namespaces are
+    It may also have a `namespace`: callers that are authenticated in different namespaces are
     different principals, even if their ids are equal. An authenticator that asks several others
     has an asynchronous method `namespaced_identity(headers)` instead, which returns the namespace
     and the identity, or None.
@@ -157,7 +157,7 @@ class Check(Protocol):
 
 
 class Validation(Protocol):
-    """The result of `Executor.validate`; its attribute `requires_approval` is optional."""
+    """The result of `Executor.validate`; it may also have an attribute `requires_approval`."""
 
     @property
     def valid(self) -> bool:

@@ -100,7 +100,7 @@ def seconds_of(timestamp: str) -> float:
 
 
 MAX_BYTES = 1024 * 1024
-"""Size limit for the history of a task or conversation, in bytes; its last message is exempt."""
+"""Size limit for the history of a task or conversation, in bytes; its last message always stays."""
 
 
 def trim(task: Task, max_messages: int) -> None:
@@ -146,7 +146,7 @@ def _is_long(message: Message) -> bool:
 
 
 def content_size(part: Part, limit: float = inf) -> int:
-    """Return the number of characters in the content of a part; see `text_size` for data."""
+    """Return the number of characters in the text, base64 or data (see `text_size`) of a part."""
     if part.data is UNSET:
         return len(part.text or part.raw or "")
     return text_size(part.data, limit)

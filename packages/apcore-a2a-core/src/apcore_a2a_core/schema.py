@@ -110,7 +110,7 @@ def with_property_order(schema: Any) -> Any:
     """Return a copy of a schema that keeps the order of its properties in `propertyOrder`.
 
     An Agent Card of A2A 1.0 sorts the members of a schema by name (protobuf's `Struct`). An object
-    whose properties are already in that order does not get the keyword.
+    whose properties are already sorted does not get the keyword.
     """
     if is_array(schema):
         return [with_property_order(item) for item in schema]

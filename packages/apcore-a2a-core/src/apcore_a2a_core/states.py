@@ -13,7 +13,7 @@ INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, REJECTED})
 PAUSED = frozenset({INPUT_REQUIRED})
 SETTLED = TERMINAL | PAUSED
-"""States in which a task is not running: ended, or waiting for input."""
+"""States of a task that has ended or waits for input."""
 OPEN = frozenset({SUBMITTED, WORKING}) | PAUSED
 
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {

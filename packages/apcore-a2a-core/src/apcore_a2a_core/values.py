@@ -36,9 +36,9 @@ MAX_DIGIT_COST = 2 * 10**8
 write an integer grows with the square of its digit count, and is 0.1 ms for 4,300 digits."""
 
 LONG_TEXT = 64 * 1024
-"""Length in characters up to which a text is short. Integers in a short JSON text are not counted,
-since they take 2 ms at most (see `MAX_DIGIT_COST`). A short text in a value is checked in
-under 1 ms."""
+"""Length in characters from which a text is long. Integers in a shorter JSON text need not be
+counted, since they take 2 ms at most (see `MAX_DIGIT_COST`). A shorter text in a value is checked
+in under 1 ms."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
@@ -203,8 +203,8 @@ def size_of(value: Any) -> int:
 def text_size(value: Any, limit: float = inf) -> int:
     """Return the number of characters and items in *value*, which is less than its size as JSON.
 
-    Long texts are not encoded, since that takes milliseconds for each megabyte. Counting ends
-    soon after *limit*.
+    Long texts are not encoded, since that takes milliseconds for each megabyte. In nested
+    values, counting ends soon after *limit*.
 
     >>> text_size({"text": "abc", "list": [1, 2]})
     15

@@ -1,4 +1,4 @@
-"""Conversion of JSON in any dialect to our data.
+"""Conversion of JSON to our data.
 
 The spellings of A2A 1.0, A2A 0.3 and the SRS are all accepted where they cannot be confused.
 Unknown members are ignored (A2A 1.0 §5.7), and a value of a wrong type is an error that names its
@@ -39,7 +39,7 @@ from apcore_a2a_core.states import ROLES, STATES
 from apcore_a2a_core.values import MAX_VALUES, JsonSizeError, is_array, is_object, load_json, narrow
 
 Reader: TypeAlias = Callable[[Any], Any]
-"""Function that converts a member; its `ValueError` says what is wrong (see `_Problem`)."""
+"""Function that converts a value; its `ValueError` says what is wrong (see `_Problem`)."""
 
 ALIASES: dict[str, dict[str, str]] = {
     "Part": {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"},
@@ -71,10 +71,10 @@ REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
     "DeleteTaskPushNotificationConfigRequest": TASK_AND_CONFIG_ID,
     "ListTaskPushNotificationConfigsRequest": TASK_ID,
 }
-"""For each type of request: the attributes that it must have, with their JSON names by version."""
+"""Required attributes by type of request, with their JSON names in the versions that need them."""
 
 MAX_ITEMS = 1000
-"""Maximum number of items in an array, such as the parts of a message."""
+"""Maximum number of items in an array of the protocol, such as the parts of a message."""
 FILE_MEMBERS = ("raw", "bytes", "url", "uri")
 FILE_SPELLINGS = {"mime_type": "mimeType", "media_type": "mediaType"}
 CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILE_MEMBERS, "file")
@@ -118,8 +118,7 @@ def decode(kind: type[D], value: Any, path: str = "params", *, version: Version 
         kind: The type to convert to, such as `apcore_a2a_core.data.GetTaskRequest`.
         value: The parsed JSON.
         path: Name of the value in error messages.
-        version: The protocol version that says which members a request must have; None to
-            require none.
+        version: The protocol version whose required members are checked; None to skip the check.
 
     Raises:
         InvalidParamsError: A member has a wrong type or value, is missing, or is given under
@@ -171,7 +170,7 @@ class _Problem(ValueError):
     """A wrong value in a request.
 
     Attributes:
-        path: Its path within the value that is read, such as `.parts[0]`.
+        path: Path of the wrong value within the value that is read, such as `.parts[0]`.
     """
 
     def __init__(self, problem: str, path: str = "") -> None:
@@ -243,7 +242,7 @@ def _in_snake_case(name: str) -> str:
 
 
 def _member_reader(declared_type: Any) -> Reader:
-    """Return the function that reads a member of a type."""
+    """Return the function that reads members declared as *declared_type*."""
     if get_origin(declared_type) in (Union, UnionType):
         kinds = set(get_args(declared_type)) - {type(None), UnsetType}
         return _member_reader(kinds.pop())
@@ -302,7 +301,7 @@ def _read_whole_number(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise ValueError("must be a whole number")
+        raise ValueError("must be a whole number from 0 to 2147483647")
     return value
 
 
@@ -406,7 +405,7 @@ def _upgrade_push_config(value: Json) -> Json:
 
 
 def _upgrade_authentication(value: Json) -> Json:
-    """Join the `schemes` of 0.3 with commas, which no scheme contains: 1.0 has a single scheme."""
+    """Join the `schemes` of 0.3 with commas into the one `scheme` of 1.0."""
     schemes = value.get("schemes")
     if is_array(schemes):
         if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):
@@ -416,7 +415,7 @@ def _upgrade_authentication(value: Json) -> Json:
 
 
 def _upgrade_push_config_ids(value: Json) -> Json:
-    """Return a request for a push config with the ids of 1.0: in 0.3, `id` is the task's."""
+    """Return a request for a push config with the ids of 1.0; in 0.3, `id` is the task id."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 

@@ -58,7 +58,7 @@ class V1:
             history_length: Maximum number of messages in a task; None for all.
             until: The states in which the stream ends; 0.3 marks events with these as `final`.
         """
-        # in the order of their frequency: an `isinstance` that fails is slow for structs
+        # most frequent type first: an `isinstance` that fails is slow for structs
         if isinstance(payload, TaskArtifactUpdateEvent):
             return {"artifactUpdate": self.message(payload)}
         if isinstance(payload, TaskStatusUpdateEvent):

@@ -16,13 +16,13 @@ M = TypeVar("M", bound=Message)
 VARINT, LENGTH_DELIMITED = 0, 2
 """Wire types (protobuf.dev, "Encoding")."""
 FIXED_SIZES = {1: 8, 5: 4}
-"""Sizes of the fields of a fixed size, in bytes, by wire type."""
+"""Sizes of numbers with a fixed size, in bytes, by wire type."""
 MAX_VARINT_SIZE = 10
 """Size of the longest number, in bytes."""
 MIN_FIELD_SIZE = 2
 """Size of the smallest field, in bytes: a tag, and a length or a number."""
 MIN_NESTED_SIZE = 10
-"""Minimum size of a nested message whose own fields are counted too, in bytes. A JSON number is a
+"""Minimum size in bytes of a nested message whose own fields are counted too. A JSON number is a
 message of nine bytes, so it counts as one field."""
 FIELDS_PER_VALUE = 2
 """Fields allowed for each value: an array item takes one or two. An object member takes up to
@@ -57,8 +57,8 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
 def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
     """Return whether a message has more than *max_fields* fields.
 
-    A malformed number ends the count of its message. protobuf's own parser has no limit: a body of
-    empty fields takes 28 times its size in memory.
+    A malformed number ends the count of its message. protobuf's own parser does not limit the
+    fields: a body of empty fields takes 28 times its size in memory.
     """
     count = 0
     pending = [(kind.DESCRIPTOR, 0, len(body))]

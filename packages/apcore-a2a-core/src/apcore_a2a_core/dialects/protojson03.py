@@ -71,7 +71,7 @@ def read_send(body: Json) -> Json:
 
 
 def read_push_config(body: Json) -> Json:
-    """Return the push config in *body* as in JSON-RPC; the path of the request names its task."""
+    """Return the push config in *body* as in JSON-RPC; the task id is added from the path."""
     config = body.get("config")
     config = config if is_object(config) else body
     names = {"push_notification_config": "pushNotificationConfig"}
@@ -138,7 +138,7 @@ class V03ProtoJson(V1):
         *,
         until: frozenset[TaskState] = SETTLED,
     ) -> Document:
-        """Return one event of a stream; a status has `final`, which is true if the stream ends."""
+        """Return one event of a stream; `final` in a status update is true if the stream ends."""
         if isinstance(payload, TaskStatusUpdateEvent):
             is_final = payload.status.state in until
             return {"statusUpdate": {**self.message(payload), "final": is_final}}
