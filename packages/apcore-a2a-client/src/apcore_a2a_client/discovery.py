@@ -95,7 +95,8 @@ class Discovery:
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
             CardRefusedError: `verify_card` refused the card.
-            A2ATimeoutError: The card did not arrive before *deadline*.
+            A2AConnectionError: The agent cannot be reached, or its card did not arrive before
+                *deadline* (`A2ATimeoutError`).
         """
         if self.last_card and monotonic() < self._fresh_until and not refresh:
             return self.last_card  # even while another call refreshes it
@@ -138,7 +139,7 @@ class Discovery:
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
         self._last_data = data if self.verify_card else None
         self._fresh_until = monotonic() + self.ttl
-        # From now on, try the URL that has the card first.
+        # From now on, first try the URL that has the card.
         self._card_urls.sort(key=lambda card_url: card_url != url)
         return card
 
@@ -192,10 +193,10 @@ class Discovery:
         raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
 
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
-        """Return the binding of the first interface in the card that is supported and allowed.
+        """Return the binding of the card's first interface that is supported and allowed.
 
-        If `protocol` is given, JSON-RPC at the base URL is assumed when no interface is supported.
-        It is also assumed when there is no usable card, but only without `verify_card`.
+        If `protocol` is given, JSON-RPC at the base URL is assumed when no supported interface has
+        that version, or, without `verify_card`, when there is no usable card.
 
         An API key is placed where the card declares one, and OAuth 2 tokens come from the endpoint
         in the card if the client has no other. *headers* are those of the request that follows: the
@@ -204,7 +205,7 @@ class Discovery:
         Raises:
             CardRefusedError: `verify_card` refused the card.
             A2ADiscoveryError: There is no usable card or supported interface, and JSON-RPC is not
-                assumed. Interfaces over http are not supported if the card was fetched over https.
+                assumed. Interfaces over http are not supported if the base URL is https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at origins that are not trusted, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed.
@@ -274,8 +275,8 @@ class Discovery:
     def _may_call(self, url: httpx.URL, headers: Headers) -> bool:
         """Return whether *url* is at a trusted origin, or the client has no credentials.
 
-        Without this check, anyone who can change the card, or redirect requests for it, could get
-        the credentials by putting their own URL there.
+        Without this check, anyone who can change the card, or redirect requests for it, could have
+        the credentials sent to their own URL.
         """
         has_credentials = self.exchange.has_credentials or has_secrets(headers)
         return origin(url) in self.trusted_origins or not has_credentials

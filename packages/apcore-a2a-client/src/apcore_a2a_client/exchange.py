@@ -1,8 +1,7 @@
 """HTTP exchanges without I/O: requests, retries and redirects as generators of steps.
 
-A client runs such a generator: it performs each step that the generator yields, and sends the
-outcome back into it. This way the protocol is written once, for synchronous and asynchronous
-clients.
+A client runs such a generator: it performs each step that the generator yields, and sends back the
+outcome. This way the protocol is written once, for synchronous and asynchronous clients.
 
 A request is retried at most `retries` times, and only after these failures:
 
@@ -198,7 +197,7 @@ class Exchange:
             deadline: Time to give up, on the monotonic clock.
 
         Raises:
-            A2AConnectionError: The last attempt failed.
+            A2AConnectionError: The last attempt got no complete response.
             A2AProtocolError: The response is too large or compressed, or a redirect is refused.
             DestinationRefusedError: The guard does not allow a host.
         """
@@ -234,7 +233,7 @@ class Exchange:
             headers={**HEADERS, **trace, **own_headers},
             params=spec.params,
             content=spec.content,
-            # Connecting may take half of the time: the rest is for a second attempt.
+            # Connecting may take at most half of the time: the rest is for a second attempt.
             timeout=httpx.Timeout(timeout, connect=timeout and timeout / 2),
         )
         source = self.guard.card_source if self.guard else ""

@@ -49,8 +49,9 @@ class Operations(WebhookOperations):
         """Return the card for authenticated callers (A2A 1.0 §3.1.11).
 
         Raises:
-            UnsupportedOperationError: The agent declares no such card (1.0).
-            ExtendedAgentCardNotConfiguredError: The agent has no such card, but may declare it.
+            UnsupportedOperationError: In A2A 1.0, the agent declares no such card.
+            ExtendedAgentCardNotConfiguredError: The agent declares such a card, but has none; in
+                0.3, also if it declares none.
             CardRefusedError: `verify_card` refused the card.
         """
         data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
@@ -164,7 +165,7 @@ class Operations(WebhookOperations):
         history_length: int | None = None,
         headers: Headers | None = None,
     ) -> Steps[Task]:
-        """Return the current state of a task (FR-CLI-005).
+        """Return a task as it is now (FR-CLI-005).
 
         Raises:
             TaskNotFoundError: The task does not exist.
@@ -301,7 +302,7 @@ class Operations(WebhookOperations):
 
         Args:
             skill: The skill; None lets the agent choose it.
-            input: The input of the skill; see the message of `send_message`.
+            input: The input of the skill; see *message* of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
@@ -319,7 +320,7 @@ class Operations(WebhookOperations):
         """
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
-        task = yield from self._start_task(params, deadline, headers)
+        task = yield from self._submit(params, deadline, headers)
         # Asked for the events after 0, an agent that numbers events replays the whole task, even if
         # it has ended. In an existing conversation, the agent may continue an older task: the
         # replay could begin with a pause that has been answered since, and the stream would end.
@@ -346,7 +347,7 @@ class Operations(WebhookOperations):
 
         Args:
             skill: The skill; None lets the agent choose it.
-            input: The input of the skill; see the message of `send_message`.
+            input: The input of the skill; see *message* of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
@@ -377,7 +378,7 @@ class Operations(WebhookOperations):
 
         Args:
             task: The paused task.
-            message: The answer; see the message of `send_message`.
+            message: The answer; see *message* of `send_message`.
             timeout: Seconds for the answer and the wait; None for no limit.
             headers: Further headers of each request.
 
@@ -388,7 +389,7 @@ class Operations(WebhookOperations):
         """
         deadline = deadline_after(timeout)
         params = message_params(message, None, task.context_id, check_id(task.id), None)
-        answered_task = yield from self._start_task(params, deadline, headers)
+        answered_task = yield from self._submit(params, deadline, headers)
         # Agents may return, or replay, the task as it was before the answer: paused. This status
         # must not end the stream.
         events = self._events(
@@ -399,7 +400,7 @@ class Operations(WebhookOperations):
     def follow(
         self, task: Task, *, timeout: float | None = None, headers: Headers | None = None
     ) -> Items[Event]:
-        """Yield the events that follow the state in *task*, until the task is settled.
+        """Yield the events of a task since the snapshot *task*, until the task is settled.
 
         Over A2A 0.3, or if the agent has no streams, the task is polled. A snapshot of the task
         replaces events that cannot be delivered one by one.
@@ -423,7 +424,7 @@ class Operations(WebhookOperations):
             yield from self._events(headers, task=task, deadline=deadline_after(timeout)).last()
         )
 
-    def _start_task(self, params: Json, deadline: float, headers: Headers | None) -> Steps[Task]:
+    def _submit(self, params: Json, deadline: float, headers: Headers | None) -> Steps[Task]:
         """Send a message without waiting until its task is settled."""
         params["configuration"] = {"returnImmediately": True}
         return apply_event(

@@ -135,7 +135,7 @@ class ClientCredentials(httpx.Auth):
         self._token_url = _parse_endpoint(token_url, "token_url") if token_url else None
         self._uses_card = not (token_url or issuer)
         self._agent, self._trusted = httpx.URL(), frozenset[Origin]()
-        self._token, self._expires_at = "", 0.0
+        self._token, self._usable_until = "", 0.0
         self._failure: tuple[float, TokenUnavailableError | A2AConnectionError] | None = None
         self._thread_lock = Lock()
         self._loop_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -247,7 +247,7 @@ class ClientCredentials(httpx.Auth):
         return self._token_url is not None or self._issuer_url is not None
 
     def _valid_token(self) -> str:
-        return self._token if monotonic() < self._expires_at else ""
+        return self._token if monotonic() < self._usable_until else ""
 
     def _discard(self, token: str) -> None:
         """Stop using *token*, unless another call has already replaced it."""
@@ -275,7 +275,7 @@ class ClientCredentials(httpx.Auth):
         requested_at = monotonic()
         answer = yield self._token_request(url, method or "basic", extensions)
         lifetime = self._store_token(_parse(answer, url))
-        self._expires_at = requested_at + lifetime - min(LEEWAY, lifetime / 2)
+        self._usable_until = requested_at + lifetime - min(LEEWAY, lifetime / 2)
         return self._token
 
     def _token_request(self, url: httpx.URL, method: AuthMethod, extensions: Json) -> httpx.Request:

@@ -59,10 +59,10 @@ MAX_END_WAIT = 0.1
 class EventStream:
     """The events of one task, each once, until the task is settled.
 
-    A lost connection is reopened: after the last event if the agent numbers events, otherwise with
-    a snapshot of the task, which is an event of its own if it contains anything new. Instead
-    of subscribing to the task, the client polls it if the agent has no streams, or speaks 0.3
-    without numbering its events.
+    A lost connection is reopened. The stream then continues after the last event if the agent
+    numbers events, otherwise with a snapshot of the task, which is an event if it contains anything
+    new. Instead of subscribing to the task, the client polls it if the agent has no streams, or
+    speaks 0.3 without numbering its events.
 
     Args:
         discovery: Finds the agent.
@@ -105,7 +105,7 @@ class EventStream:
         self._answered_pause = answered_pause
         self._deadline = deadline
         self._headers = headers
-        self._has_ended = bool(task and self._is_settled(task))
+        self._has_ended = bool(task and self._ends_stream(task))
         self._is_numbered = False
         self._awaits_first_event = False  # a subscription is open, and has had no event yet
         # whether the task was running when the client subscribed
@@ -240,9 +240,9 @@ class EventStream:
         # An agent that accepts no connections may be restarting: retries are then
         # limited by time, not by number.
         downtime = now - self._lost_at
-        restarting = self._task and not error.sent and downtime < max_downtime
+        may_wait = self._task and not error.sent and downtime < max_downtime
         resumable = self._task or (self._start and self._start[0].safe)
-        if not (restarting or (self._response and resumable)):
+        if not (may_wait or (self._response and resumable)):
             raise error  # retries are used up, or the message may have arrived
         was_silent = isinstance(error, A2ATimeoutError) and self._response and self._task
         yield from self._close_response()
@@ -251,7 +251,7 @@ class EventStream:
             yield from self._fetch_task()
             return
         self._failures += 1
-        if not restarting and self._failures > self._exchange.retries:
+        if not may_wait and self._failures > self._exchange.retries:
             raise error
         yield Sleep(backoff(self._failures - 1))
 
@@ -278,7 +278,7 @@ class EventStream:
             self._last_event_id = event_id
             event = replace(event, event_id=event_id)
         if isinstance(event, Task) and self.task and _has_same_content(event, self.task):
-            self._has_ended = self._is_settled(event)
+            self._has_ended = self._ends_stream(event)
             return None
         is_first = self._task is None
         self._apply(event)
@@ -289,7 +289,7 @@ class EventStream:
         shows_old_pause = is_first and self._answers_task and self._task.status.state.is_paused
         is_final = not isinstance(event, Message) and event.extra.get("final") is True
         has_status = not isinstance(event, TaskArtifactUpdateEvent)
-        is_settled = has_status and self._is_settled(self._task) and not shows_old_pause
+        is_settled = has_status and self._ends_stream(self._task) and not shows_old_pause
         self._has_ended = is_final or is_settled
         return event
 
@@ -364,7 +364,7 @@ class EventStream:
         elif isinstance(event, TaskStatusUpdateEvent) and is_restart(event):
             self._chunks = []
 
-    def _is_settled(self, task: Task) -> bool:
+    def _ends_stream(self, task: Task) -> bool:
         """Return whether *task* ends the stream: it is settled, but not in the answered pause."""
         status, pause = task.status, self._answered_pause
         unchanged = pause and (status.state, status.timestamp) == (pause.state, pause.timestamp)

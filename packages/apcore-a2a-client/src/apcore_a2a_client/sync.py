@@ -89,7 +89,7 @@ class SyncA2AClient(Client[httpx.Client]):
     timeout by sending the head byte by byte. `A2AClient` does not have this limitation.
 
     Args:
-        url: The agent's base URL, without the path of its card (`/.well-known/…`).
+        url: The agent's base URL, or the URL of its card (`…/.well-known/…`).
         auth: `"Bearer …"`, a function that returns a fresh token for each request, an `APIKey`,
             `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
@@ -102,14 +102,15 @@ class SyncA2AClient(Client[httpx.Client]):
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
             the agent's card points there.
-        verify_card: A function that gets the JSON of each card that is fetched, and raises an
-            exception to refuse it.
+        verify_card: A function that gets the JSON of each card that is fetched, and may raise an
+            exception to refuse it, or return the JSON of a card to use instead.
         check_destination: A function that gets each `Destination` to which the agent's card or a
             redirect leads, and returns whether to connect to its address. It must not block, and
             is not called for the origins of *url* and `credentials_for`.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.
+        TypeError: An argument has a type that is not supported.
 
     Example:
         ```python test="lint"

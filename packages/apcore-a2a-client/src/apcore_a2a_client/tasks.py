@@ -336,7 +336,7 @@ EVENT_MODELS: dict[str, type[Event]] = {
 def read_event(data: Any) -> Event:
     """Return the event in *data*: the result of a send, or an event of a stream.
 
-    In 1.0 the key of the object names the type of the event, in 0.3 its `kind`.
+    In 1.0 the key of the object names the type of the event; in 0.3 the member `kind` does.
 
     Raises:
         A2AProtocolError: *data* is not an event, or its type is unknown.
@@ -379,7 +379,7 @@ def is_restart(event: TaskStatusUpdateEvent) -> bool:
 def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[Part] | None:
     """Return the *parts* that follow *known_parts*; None if *parts* does not begin with them.
 
-    Agents may join the texts of chunks into one part.
+    Agents may join the texts of chunks into one part, so the joined texts are compared too.
     """
     count = len(known_parts)
     try:

@@ -1,4 +1,4 @@
-"""Operations on webhooks that only agents of this project have; A2A does not define them."""
+"""Webhook operations that A2A does not define: only agents of this project have them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class WebhookOperations:
             A2AProtocolError: The response does not have this member, or it has another type.
         """
         request_headers = check_headers(headers)
-        # reads from the card where an API key goes and tokens come from; the binding is not used
+        # prepares an API key or OAuth 2 tokens as the card declares; the binding is not used
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)
