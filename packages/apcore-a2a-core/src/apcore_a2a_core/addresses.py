@@ -164,10 +164,10 @@ class HostList:
     """
 
     def __init__(self, hosts: Iterable[str]) -> None:
-        names = [host.lower().rstrip(".") for host in hosts]
-        self.has_any = "*" in names
-        networks = [name for name in names if "/" in name or literal_address(name)]
-        self._names = frozenset({*names} - {*networks, "*"})
+        entries = [host.lower().rstrip(".") for host in hosts]
+        self.has_any = "*" in entries
+        networks = [entry for entry in entries if "/" in entry or literal_address(entry)]
+        self._names = frozenset({*entries} - {*networks, "*"})
         self._networks = [ip_network(network) for network in networks]
 
     def has_name(self, host: str) -> bool:

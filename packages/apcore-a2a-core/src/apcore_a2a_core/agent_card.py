@@ -30,7 +30,7 @@ CAPABILITY_FLAGS = {"streaming": False, "pushNotifications": False, "extendedAge
 INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3"))
 """Bindings and versions in the order of preference.
 
-Clients of HTTP+JSON 0.3 append `/v1` to the URL.
+HTTP+JSON 0.3 needs no URL of its own, since its clients append `/v1` to the URL.
 """
 
 Entry = tuple[a2a.AgentSkill, Value]
