@@ -57,7 +57,7 @@ class Discovery:
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
         trusted_origins: The origin of `base`, and others to which credentials may be sent.
-        verify_card: Called with the JSON of each card that is fetched, before it is used.
+        verify_card: Called with the JSON of the card after each fetch or revalidation, before its use.
         last_card: The last card that was fetched, even if it has expired; None if there is none.
     """
 

@@ -68,7 +68,7 @@ class A2ADiscoveryError(A2AError):
 
     Attributes:
         url: The URL of the card that was requested last; the agent's base URL if the card has no
-            interface that this client supports.
+            interface that this client supports, or if the extended card was refused.
         status_code: The HTTP status of the response; None if the response could not be read, or
             if the client refused the card in it.
     """
@@ -102,7 +102,7 @@ class CredentialsRefusedError(A2AError):
 
     Attributes:
         agent: The origin that the credentials are for.
-        foreign: The origin in the card.
+        foreign: The other origin.
     """
 
     def __init__(self, agent: str, foreign: str) -> None:

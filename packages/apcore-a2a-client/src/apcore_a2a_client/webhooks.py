@@ -40,7 +40,7 @@ class WebhookOperations:
             task_id: The task; None for all tasks of the caller or, for an operator, of all callers.
             state: Return only webhooks in this state, `"active"` or `"failed"`; ignored with
                 *task_id*.
-            limit: The maximum number of webhooks; ignored with *task_id*.
+            limit: The maximum number of webhooks, 1 to 200, by default 50; ignored with *task_id*.
             headers: Further headers of the request.
 
         Raises:
