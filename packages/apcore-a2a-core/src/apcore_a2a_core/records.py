@@ -82,7 +82,7 @@ class TaskRecord(Struct):
 
     @property
     def first(self) -> int:
-        """The number of the first stored message: how many earlier ones were dropped."""
+        """The number of messages before the first stored one; negative if they were not counted."""
         return self.messages - len(self.stored_messages())
 
     def messages_after(self, count: int) -> list[Message]:

@@ -92,7 +92,8 @@ def _strip(text: Any) -> Any:
 def input_modes(schema: Json) -> list[str]:
     """Return the media types that a skill with this input schema takes.
 
-    A schema whose root is text does not count as text: apcore calls modules only with objects.
+    Text is not one of them if the root of the schema is a string: apcore calls modules only with
+    objects.
     """
     is_textual = scalar_property(schema) is not None or takes_nothing(schema)
     types = modes(schema, textual=is_textual)

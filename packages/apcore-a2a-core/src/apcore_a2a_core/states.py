@@ -1,4 +1,4 @@
-"""Task states, the transitions between them (FR-TSK-001), and their names in each dialect."""
+"""Task states, the transitions between them (FR-TSK-001), and their names."""
 
 from .data import Role, TaskState
 

@@ -227,7 +227,7 @@ def text_size(value: Any, limit: float = inf) -> int:
 def _flat_text_size(value: dict[Any, Any]) -> int | None:
     """Return the number of characters in an object; None if it contains arrays or objects.
 
-    Most values are flat, and this takes much less time than a walk through a nested value.
+    Most values are flat: for these, this loop is much faster than the walk in `text_size`.
     """
     total = 0
     for name, item in value.items():

@@ -149,9 +149,9 @@ def _require(request: Data, value: Json, path: str, version: Version) -> None:
     Raises:
         InvalidParamsError: A member is missing, or the message is not from the user.
     """
-    for name, spellings in REQUIRED.get(type(request).__name__, {}).items():
-        if spelling := spellings.get(version):
-            _require_text(getattr(request, name), f"{path}.{spelling}")
+    for name, json_names in REQUIRED.get(type(request).__name__, {}).items():
+        if json_name := json_names.get(version):
+            _require_text(getattr(request, name), f"{path}.{json_name}")
     if type(request) is SendMessageRequest:  # `isinstance` is slow for structs when it fails
         user = {"1.0": "ROLE_USER", "0.3": "user"}[version]
         if request.message.role != ROLES[user]:
