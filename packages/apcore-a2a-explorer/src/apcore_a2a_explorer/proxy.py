@@ -279,7 +279,7 @@ def is_object(body: bytes) -> bool:
 
 
 def forwarded_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the header fields of a request that the agent gets."""
+    """Yield the header fields that the agent gets, from those of a request."""
     for name, value in headers.items():
         if name not in NOT_FORWARDED | HOP_BY_HOP and not name.startswith("sec-"):
             yield name, value
@@ -287,7 +287,7 @@ def forwarded_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def returned_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the header fields of a response that the browser gets."""
+    """Yield the header fields that the browser gets, from those of a response."""
     for name, value in headers.items():
         if name.lower() not in NOT_RETURNED | HOP_BY_HOP:
             yield name, value
