@@ -13,7 +13,7 @@ ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.explorer", "routes"
 
 
 def explorer_routes(path: str, agent_routes: Sequence[Route]) -> list[Route]:
-    """Return the routes of the page at *path*; the first is that of the page itself.
+    """Return the routes of the page at *path*, first the one without a trailing slash.
 
     Args:
         path: The path of the page, below the root of the agent.
@@ -32,8 +32,8 @@ def explorer_routes(path: str, agent_routes: Sequence[Route]) -> list[Route]:
         raise OptionError("explorer_path", f"must be a path: {error}") from None
     taken_paths = {route.path for route in agent_routes} | {"/metrics"}
     for route in routes:
-        is_below = f"{route.path}/".startswith(("/v1/", "/apcore/"))
-        is_rest = is_below or rest_route("GET", route.path.strip("/"))
-        if route.path in taken_paths or is_rest:
+        has_reserved_prefix = f"{route.path}/".startswith(("/v1/", "/apcore/"))
+        is_reserved = has_reserved_prefix or rest_route("GET", route.path.strip("/"))
+        if route.path in taken_paths or is_reserved:
             raise OptionError("explorer_path", f"is taken: the agent itself is at {route.path}")
     return routes

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from .skill_figures import SkillFigures
 
 RESULTS = ("delivered", "retried", "failed")
-"""Results for notifications; failed notifications may never have been attempted."""
+"""Results of notifications; a notification may fail without an attempt."""
 STATUSES = range(100, 600)  # of HTTP
 
 COUNTERS = (
@@ -41,7 +41,7 @@ COMMON_GAUGES = (
 STORE_PROBLEM = "store_problem"
 """The result of a worker's last check of the store."""
 ALIVE_AT = "alive_at"
-"""When the worker's event loop last ran, by `time.monotonic`; 0 while it does not serve."""
+"""When the worker's event loop last ran, by `time.monotonic`; 0 while the worker does not serve."""
 STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
 """Figures that end with the worker."""
 POSITIONS = {name: position for position, name in enumerate((*COUNTERS, *STATE))}

@@ -17,7 +17,7 @@ from .figures import ALIVE_AT, STORE_PROBLEM, Figures
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 0.8
-"""Timeout of the task store in seconds; the whole response has one second (FR-OPS-001)."""
+"""Seconds for a check of the task store; the whole response has one second (FR-OPS-001)."""
 MAX_CHECK_WAIT = 0.25
 """Maximum seconds that a response waits for a check if the store has stored something recently."""
 MAX_WRITE_AGE = 2.0
@@ -55,7 +55,7 @@ class HealthPage:
         self._figures.set(ALIVE_AT, time.monotonic())
 
     async def status(self, *, logs_again: bool = False) -> tuple[str, str]:
-        """Return `healthy`, `unhealthy` or `draining`, and the reason if it is not healthy.
+        """Return `healthy`, `unhealthy` or `draining`, and the reason if the agent is not healthy.
 
         A check waits its turn behind other work of the process. If it takes long and the store
         has just stored something, the result of the last check is returned.

@@ -112,8 +112,8 @@ class Erasure:
         """Cancel the principal's open tasks, and delete all of its tasks.
 
         Raises:
-            OwnError: The task store can't delete all tasks of a principal. Its open tasks have been
-                canceled.
+            OwnError: The task store can't delete all tasks of a principal. The principal's open
+                tasks have been canceled.
         """
         caller, principal = request.caller, request.path["principal"]
         audit("DeleteTasks", caller, principal=principal)
@@ -180,7 +180,7 @@ class NowPage:
         return {
             "at": timestamp(now),
             "status": status,
-            # that of the figures that `_stored` adds
+            # the scope of the figures from `_stored`
             "scope": "store" if agent.setup.tasks.store.is_durable else own_scope,
             "workers": max(figures.count_alive(), 1),
             "lastHour": {NAMES[state]: sum(minutes) for state, minutes in ended.items()},

@@ -102,13 +102,13 @@ def _expect_limits(value: object) -> None:
         raise TypeError(f"limits takes Limits(…), not {type(value).__name__}")
 
 
-def _check_rule(name: str, rule: Any, *, is_authenticated: bool) -> None:
+def _check_rule(name: str, rule: Any, *, has_auth: bool) -> None:
     """Check a rule about identities: a role, or a function."""
     if rule is None:
         return
     if not (callable(rule) or (isinstance(rule, str) and rule.strip())):
         raise OptionError(name, f"must be a role, or a function of an identity, not {rule!r}")
-    if not is_authenticated:
+    if not has_auth:
         raise OptionError(name, "needs auth: without it, callers have no roles")
 
 
@@ -274,7 +274,7 @@ class Settings:
         if self.client_key is not None and not callable(self.client_key):
             raise TypeError(f"client_key takes a function, not {type(self.client_key).__name__}")
         for name in ("operators", "approvers"):
-            _check_rule(name, getattr(self, name), is_authenticated=self.auth is not None)
+            _check_rule(name, getattr(self, name), has_auth=self.auth is not None)
         if self.operators_read == "content" and self.operators is None:
             raise OptionError("operators_read", "needs operators")
         _check_memory(self.limits.memory, self.max_body)

@@ -53,17 +53,17 @@ if TYPE_CHECKING:  # gRPC is optional
 logger = logging.getLogger("apcore_a2a_server")
 
 LAST_REQUESTS_TIMEOUT = 0.1
-"""Seconds for TLS handshakes of clients that have just connected; then as many for requests."""
+"""Seconds for TLS handshakes of clients that have just connected, and again for their requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
-ABORT_TIMEOUT = 0.5
+LAST_STEP_TIMEOUT = 0.5
 """Seconds for each last step after a second signal, such as failing the running tasks."""
 YOUNG_OBJECTS = 10_000
 """Number of new objects after which the garbage collector looks for cycles.
 
 Requests in progress have thousands of objects. With a threshold of 700, Python 3.11's default,
-scanning them took 5 to 8 percent of a send. Cycles with large values do not wait for the collector:
-`forget_frames` breaks them.
+scanning them took 5 to 8 percent of the time of a `SendMessage`. Cycles with large values do not
+wait for the collector: `forget_frames` breaks them.
 """
 PUBLISH_INTERVAL = 1.0
 """Seconds between two publications of a worker's figures."""
@@ -174,7 +174,7 @@ class WorkerServer(Server):
     """The server of a worker, whose parent alone can abort the shutdown.
 
     Terminals and service managers signal all processes, and the parent signals its workers too.
-    So a worker may get the same signal twice, and the second does not abort its shutdown.
+    So a worker may get two signals for one shutdown, and the second does not abort it.
     """
 
     worker: Worker
@@ -277,7 +277,7 @@ def _accept_queued(listener: socket.socket) -> Iterator[socket.socket]:
 
 async def _run_last_step(step: Coroutine[Any, Any, None]) -> None:
     """Run a step of an aborted shutdown, such as failing the running tasks, for a short time."""
-    await asyncio.wait({asyncio.ensure_future(step)}, timeout=ABORT_TIMEOUT)
+    await asyncio.wait({asyncio.ensure_future(step)}, timeout=LAST_STEP_TIMEOUT)
 
 
 @configured_by(ServeSettings, other_source="openapi")
@@ -461,14 +461,14 @@ def _announce(settings: ServeSettings, report: Started) -> None:
         logger.info("Explorer: %s%s", url.rstrip("/"), report.explorer, extra=extra)
     if settings.workers > 1:
         logger.info("Workers: %d", settings.workers, extra=extra)
-    host = socket_path(settings) or settings.host
-    if "/" in host:
+    host_or_path = socket_path(settings) or settings.host
+    if "/" in host_or_path:
         message = "Listening on the Unix socket %s; url= or --url must be the proxy's address"
-        logger.info(message, host, extra=extra)
-    if host in WILDCARDS and "//localhost:" in url:
+        logger.info(message, host_or_path, extra=extra)
+    if host_or_path in WILDCARDS and "//localhost:" in url:
         message = "This address works on this machine only: set url= or --url for other clients"
         logger.info(message, extra=extra)
-    if not is_loopback(host) and settings.auth is None:
+    if not is_loopback(host_or_path) and settings.auth is None:
         logger.warning(
             "Anyone who can reach this address can call every skill: there is no authentication. "
             "Use host 127.0.0.1, without uds, to serve this machine only",

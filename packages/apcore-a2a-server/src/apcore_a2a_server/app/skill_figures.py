@@ -60,7 +60,7 @@ _RUNNING = _RUN_SECONDS + 1
 _TOTALS = _RUNNING + 1
 
 # cells of a minute: unsigned integers
-_STAMP, _STARTED = 0, 1  # the stamp is the minute, counted from 1970
+_STARTED = 1  # cell 0 is the stamp: the minute, counted from 1970
 ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
 _ERRORS = 6
 """The first of the cells for codes; the last of them is for all other codes."""
@@ -447,7 +447,7 @@ class SkillRecorder:
         start = place.minute(now)
         place.minutes[start + ENDED[status.state]] += 1
         if before.task.status.state == WORKING:
-            # negative if the task was started by another replica whose clock is ahead
+            # the difference is negative if another replica, whose clock is ahead, started the task
             seconds = max(after.status_at - before.status_at, 0)
             place.totals[_RUNS + bisect_left(BUCKETS, seconds)] += 1
             place.totals[_RUN_SECONDS] += seconds

@@ -344,7 +344,7 @@ class Supervisor:
             process_id, status = os.waitpid(process.id, os.WNOHANG)
             if process_id == 0:
                 continue
-            # first of all: `_kill` must not end a new process that has got the id
+            # at once: `_kill` must not end a new process with the same id
             del self._processes[process.number]
             while process.link in self._selector.get_map():
                 earlier_report = process.report

@@ -90,7 +90,7 @@ class TracePage:
         record = await handler.admission.get_operated_task(
             "GetTrace", task_id, caller, is_operator=is_operator
         )
-        # parsed apart, since the stored text may be cut off
+        # parsed separately, since the stored text may end in a line that was cut off
         chunks = stored_spans(await store.spans(task_id))
         chunks += stored_spans(self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
