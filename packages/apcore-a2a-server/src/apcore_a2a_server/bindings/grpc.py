@@ -348,7 +348,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _receive(
         self, request_type: Any, requests: AsyncIterator[bytes], caller: Caller
     ) -> Any:
-        """Return the only message of a call, or a failure if it is late.
+        """Return the only message of a call, or a failure if the message is late.
 
         Memory counts the message until the call ends: the SDK's servicer keeps it until then.
 
@@ -367,7 +367,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return parse_message(request_type, body, self._limits.max_values)
 
     async def _read(self, requests: AsyncIterator[bytes], client: str) -> "bytes | Failure":
-        """Return the only message of a call, unparsed, or a failure if it is late.
+        """Return the only message of a call, unparsed, or a failure if the message is late.
 
         Raises:
             InvalidRequestError: The call has no message.

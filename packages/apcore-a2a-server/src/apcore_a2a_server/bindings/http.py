@@ -81,7 +81,7 @@ DRAIN_FACTOR = 8
 async def read_body(
     receive: Receive, limit: int, body_bytes: BodyBytes
 ) -> tuple[bytes | A2AError, bool]:
-    """Read the body, and keep at most *limit* bytes of it.
+    """Read the body; drop it if it is too large or there is no memory for it.
 
     Args:
         receive: ASGI's `receive`.
@@ -202,8 +202,7 @@ class Stream(NamedTuple):
 
 
 WRITE_SIZE = 64 * 1024  # bytes
-"""Size from which waiting events are divided into several writes, each of which waits for a slow
-client."""
+"""Size from which a write takes no further events; the next write waits for a slow client."""
 
 
 async def send_events(send: Send, connection: Connection, stream: Stream) -> None:
@@ -264,7 +263,10 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 
 
 MANY_PARTS = 1000
-"""Number of parts above which a task is converted in a thread: it takes milliseconds."""
+"""Number of parts above which a task or an event is converted in a thread.
+
+The conversion takes milliseconds.
+"""
 LONG_TEXT = 256 * 1024
 """Number of characters from which a task or an event is converted in a thread, too."""
 
@@ -275,7 +277,7 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload, client: 
     Args:
         encode: Converts the payload to a dialect.
         payload: The task or the event.
-        client: The client that it is for.
+        client: The client that gets the JSON.
     """
     if _is_large(payload):
         return await large_values.call(lambda: dump_json(encode(payload)), client=client)

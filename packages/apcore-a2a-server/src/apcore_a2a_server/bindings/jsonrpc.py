@@ -24,7 +24,7 @@ VERSIONS = frozenset({"", "0.3", "1.0"})
 ID_TYPES = frozenset({str, int, float, type(None)})
 MISSING_ID = "The request must have an id: a string or a number"
 STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
-"""Methods whose errors are sent in a stream, too (A2A 0.3 §3.3.1), except 413, 429 and 503."""
+"""Methods whose errors are sent as events (A2A 0.3 §3.3.1), except with status 413, 429 or 503."""
 
 
 class JsonRpc(Endpoint):
@@ -33,7 +33,7 @@ class JsonRpc(Endpoint):
     Args:
         handler: The operations of the protocol.
         mapper: Converts exceptions into JSON-RPC errors.
-        landing: Responds to methods other than POST.
+        landing: Responds to requests other than POST.
         memory: Counts and limits the bytes that the process keeps.
         max_body: Maximum size of a body, in bytes.
         max_values: Maximum number of JSON values in a body.
@@ -69,7 +69,7 @@ class JsonRpc(Endpoint):
         await respond(send, response, status=status, headers=headers)
 
     async def answer(self, target: object, request: HttpRequest, send: Send) -> Stream | None:
-        """Perform the method in the body, and send its result or error."""
+        """Perform the method in the body; send its result or error, or return its stream."""
         version = protocol_version(request)
         # the dialect of errors until the method is known
         dialect = DIALECT_1 if version == "1.0" else DIALECT_03

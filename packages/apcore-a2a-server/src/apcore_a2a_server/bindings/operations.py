@@ -109,7 +109,7 @@ async def perform(
         return await _dump_page(dialect, params, result, length, caller.client)
     if not isinstance(result, AsyncGenerator):
         return result
-    # a subscription stays open while the task is paused; the stream of a send ends at the pause
+    # a subscription stays open while the task is paused; other streams end at the pause
     until = TERMINAL if isinstance(params, SubscribeToTaskRequest) else SETTLED
     encode = partial(dialect.event, history_length=length, until=until)
     return Stream(result, encode, caller.client)
