@@ -417,8 +417,8 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
 
     An agent that only this machine can reach needs no authentication. But web pages that are open
     on this machine can reach it, if their host name resolves to the loopback address (DNS
-    rebinding). So without authentication and `allowed_hosts`, it serves only the names of this
-    machine, and that of its URL.
+    rebinding). So without authentication and `allowed_hosts`, the agent serves only the names of
+    this machine and the host name in its URL.
     """
     # a Unix socket is for a proxy, which other machines may reach
     is_open = settings.uds is not None or not is_loopback(settings.host)

@@ -437,7 +437,7 @@ def _failure_from_refusal(refusal: Refusal) -> Failure:
 
 
 def _retry_details(seconds: object | None) -> list[dict[str, Any]]:
-    """Return the detail that says after how many seconds the client may retry, if any."""
+    """Return the detail that says when the client may retry; none without *seconds*."""
     if seconds is None:
         return []
     return [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{seconds}s"}]
