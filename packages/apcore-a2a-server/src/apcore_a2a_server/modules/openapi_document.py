@@ -84,6 +84,7 @@ class Document:
 
         Raises:
             DocumentError: The operation can't be called.
+            TargetError: The server's URL can't be used, or a credential can't be sent.
         """
         item = self.path_item(path)
         declaration = self.resolve(item[method.lower()])
@@ -109,10 +110,11 @@ class Document:
         return operation, inputs.schema(), output_schema
 
     def resolve(self, node: Any) -> Json:
-        """Return an object of the document, after following references to it.
+        """Return *node*, or the object to which its references lead.
 
         Raises:
-            DocumentError: There is no such object, or it is in another document.
+            DocumentError: There is no such object, it is in another document, or the references
+                never end.
         """
         for _ in range(MAX_REFERENCES):
             if not is_object(node):
@@ -168,7 +170,7 @@ class Document:
         """Return the server of an operation: its own, or that of its path or the document.
 
         Raises:
-            TargetError: The server's URL is relative, but the document is a file.
+            TargetError: The server's URL is not HTTP, or it is relative to a file.
         """
         lists: list[Any] = [holder.get("servers") for holder in (*holders, self._document)]
         items = [item for values in lists if is_array(values) for item in values]
@@ -406,7 +408,7 @@ def _json_schema(holder: Mapping[str, Any]) -> Any:
 
 
 def _preference(media_type: str) -> int:
-    """Return the rank of a media type among those of request bodies; JSON comes first."""
+    """Return the rank of a media type: 0 for JSON, then `BODY_TYPES`, then unsupported types."""
     media_type = media_type.partition(";")[0].strip().lower()
     if is_json(media_type) or media_type in ANY_TYPES:
         return 0
@@ -420,7 +422,7 @@ def warn(name: str, reason: str) -> None:
 
 
 def label_of(location: str) -> str:
-    """Return a path or URL for messages, without the password that a URL may have."""
+    """Return a path or URL for messages, without the credentials that a URL may have."""
     return clean(re.sub(r"(?<=://)[^/@]*@", "", location), 500)
 
 

@@ -31,13 +31,13 @@ class SchemaConverter:
 
     Args:
         look_up: Returns the part of the document to which a reference points.
-        hidden: The keyword of properties that do not count as required: `readOnly` for inputs,
+        hiding_keyword: The keyword of properties that are never required: `readOnly` for inputs,
             `writeOnly` for outputs.
     """
 
-    def __init__(self, look_up: Callable[[str], Any], hidden: str) -> None:
+    def __init__(self, look_up: Callable[[str], Any], hiding_keyword: str) -> None:
         self._look_up = look_up
-        self._hidden = hidden
+        self._hiding_keyword = hiding_keyword
         self._names: dict[str, str] = {}
         self._definitions: Json = {}
 
@@ -87,7 +87,8 @@ class SchemaConverter:
     def _make_hidden_optional(self, schema: Json) -> None:
         properties, required = schema.get("properties"), schema.get("required")
         if is_object(properties) and is_array(required):
-            hidden = [name for name in properties if _is_true(properties[name], self._hidden)]
+            keyword = self._hiding_keyword
+            hidden = [name for name in properties if _is_true(properties[name], keyword)]
             schema["required"] = [name for name in required if name not in hidden]
 
 

@@ -82,7 +82,10 @@ class JobContext:
         return cls(_pickle_all(data), _pickle_all(attributes))
 
     def context(self) -> Any:
-        """Return a Context without services and executor, whose cancel token is never canceled."""
+        """Return a Context without services and executor.
+
+        Its cancel token is never canceled.
+        """
         factory: Any = Context  # its type parameter for `services` can't be inferred
         context = factory.create(data=_unpickle_all(self.data), cancel_token=CancelToken())
         for name, value in _unpickle_all(self.attributes).items():
@@ -142,7 +145,7 @@ class PortableError:
 
 def main(descriptor: int) -> None:
     """Run modules until the server closes the socket, or ends."""
-    # a service manager may signal all processes; the server ends this one after its tasks
+    # a service manager may signal all processes, but this one runs until the server ends it
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     connection, jobs = socket.socket(fileno=descriptor), SimpleQueue[bytes]()
@@ -167,7 +170,7 @@ def _receive(connection: socket.socket, jobs: "SimpleQueue[bytes]") -> None:
 
 
 def _make_reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
-    """Make a call; return its pickled output, or its error."""
+    """Make a call; return its pickled output or error, or a pickled `NotLoaded`."""
     packed_module, inputs, context = pickle.loads(payload)
     try:
         if len(modules) >= MAX_MODULES:
@@ -179,7 +182,7 @@ def _make_reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
         return pickle.dumps(NotLoaded("".join(traceback.format_exception(error))))
     try:
         return pickle.dumps(modules[packed_module].execute(inputs, context.context()))
-    except BaseException as error:  # modules may raise anything; the caller gets it
+    except BaseException as error:  # modules may raise anything; the server raises it again
         return pickle.dumps(PortableError.of(error))
 
 

@@ -30,7 +30,7 @@ START = (
     "from apcore_a2a_server.modules.process_worker import main; main(int(sys.argv[1]))"
 )
 """Code of a worker. Its arguments are the descriptor of its socket and the server's import path."""
-EXIT_TIMEOUT = 5.0  # seconds for a process that has closed its socket to end
+EXIT_TIMEOUT = 5.0  # seconds for a process to end after it has closed its socket
 
 Begin: TypeAlias = Callable[[], Awaitable[None]]
 """Callback for the moment when a process is free, just before the module is called."""
@@ -55,11 +55,11 @@ def signal_name(number: int) -> str:
 
 
 class NotPortableError(Exception):
-    """A module can't run in a process of its own."""
+    """A module can't run in another process."""
 
 
 def check_portable(module_id: str, module: object) -> None:
-    """Log a warning if a module that computes can't run in a process of its own."""
+    """Log a warning if a module that computes can't run in another process."""
     try:
         _pack(module)
     except NotPortableError as error:
@@ -104,12 +104,12 @@ def _file_of(module_class: type) -> FileModule:
 
 
 class _Worker:
-    """A process that makes one call after the other.
+    """A process that handles one call after another.
 
     Args:
         process: The process.
         reader: Reads its replies.
-        writer: Writes its calls.
+        writer: Writes calls to it.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class _Worker:
 
     @classmethod
     async def start(cls) -> "_Worker":
-        """Start a process, in a session of its own: Ctrl+C is for the server."""
+        """Start a process, in a session of its own so that Ctrl+C does not signal it."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.to_thread(_start, theirs.fileno())
@@ -222,7 +222,7 @@ class ProcessPool:
             try:
                 await begin()
                 reply = await worker.call(payload)
-            except BaseException:  # even if the call was canceled, the module must not continue
+            except BaseException:  # a module must not continue after its call was canceled
                 await asyncio.shield(worker.end())
                 raise
             finally:

@@ -70,7 +70,7 @@ class CachedSchema(SchemaStandIn):
 
     @cached_property
     def _stepwise(self) -> SchemaValidator | None:
-        """The validator for large values; None if the model overrides how pydantic validates."""
+        """The validator for large values; None if the model does not validate as pydantic does."""
         names, model = ("model_validate", "model_validate_json"), self._model
         class_members = [vars(base) for base in model.__mro__ if base is not BaseModel]
         is_custom = any(name in members for members in class_members for name in names)

@@ -71,8 +71,8 @@ CHOICE = Skill(
 class Skills:
     """Thread-safe cache of a registry's skills, which is invalidated by changes to the registry.
 
-    Without it, apcore builds a new descriptor for every `get_definition`, which takes up to a
-    millisecond.
+    Without the cache, apcore builds a new descriptor for every `get_definition`, which takes up to
+    a millisecond.
 
     Args:
         registry: An apcore Registry, or an object with its methods. Changes are noticed only if it
@@ -209,8 +209,8 @@ def _check_callable(skill_id: str, schema: Mapping[str, Any]) -> None:
             "%s can't be called: its inputs are of type %s, and apcore passes objects only. "
             "For text, declare an object with one string, such as apcore_a2a_core.Prompt"
         )
-        event = {"event": "module_not_callable"}
-        logger.warning(message, clean(skill_id), clean(" or ".join(sorted(types))), extra=event)
+        extra = {"event": "module_not_callable"}
+        logger.warning(message, clean(skill_id), clean(" or ".join(sorted(types))), extra=extra)
 
 
 def is_asynchronous(module: object) -> bool:

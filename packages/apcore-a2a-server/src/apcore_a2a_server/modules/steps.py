@@ -375,8 +375,9 @@ class DirectEngine(PipelineEngine):
 
     apcore's own engine records the time, the result and the output of each step, which takes as
     long as most steps. The records are shown only in traces and dry runs, to middlewares of steps,
-    and to the conditions of `run_until`. Calls with any of these use that engine; in all other
-    calls, it takes over after a step that raises or aborts.
+    and to the conditions of `run_until`. Calls with any of these, or in pipelines with steps that
+    are not plain (see `_is_plain`), use apcore's engine. In other calls, it takes over after a step
+    that raises, aborts, or skips to a step that does not follow.
 
     Args:
         executor: The executor, whose middlewares are called by two of the steps.
@@ -412,7 +413,7 @@ class DirectEngine(PipelineEngine):
                 else:
                     if result.action == "continue":
                         continue
-                    if rest := _target(plan, step, result):
+                    if rest := _rest_after_skip(plan, step, result):
                         break
                     outcome = _Outcome(step, result=result)
                 planned_steps = [planned for planned, _ in plan]
@@ -446,7 +447,7 @@ class DirectEngine(PipelineEngine):
 MIDDLEWARE_STEPS = (BuiltinMiddlewareBefore, BuiltinMiddlewareAfter)
 
 
-def _target(plan: Plan, step: Step, result: StepResult) -> Plan | None:
+def _rest_after_skip(plan: Plan, step: Step, result: StepResult) -> Plan | None:
     """Return the rest of the plan from where *step* skips to; None if that is no later step."""
     names = [planned.name for planned, _ in plan]
     if result.action != "skip_to" or result.skip_to not in names[names.index(step.name) + 1 :]:

@@ -67,7 +67,7 @@ def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
     """Return a validator that lets other threads run, and stops at a list's first invalid item.
 
     If it did not stop, pydantic might record an error for each item and each choice of a union,
-    some microseconds each.
+    and each error takes some microseconds.
     """
     # pydantic may defer building the core schema to the first validation
     model.model_rebuild(_types_namespace={})
@@ -108,19 +108,19 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
         return result
     for name in ("items_schema", "values_schema"):
         if name in result:
-            result[name] = _with_turn(result[name], "function-after")
+            result[name] = _with_function(result[name], "function-after")
     # Python's `re` may take long to match a pattern, and holds the lock meanwhile. If a function is
     # called before validation, pydantic turns JSON into a Python value. That is safe only for text:
     # for other types, strict validation accepts some values from JSON that it refuses from Python.
     if kind == "str" and "pattern" in result:
-        return _with_turn(result, "function-before")
+        return _with_function(result, "function-before")
     return result
 
 
-def _with_turn(schema: Any, kind: str) -> Any:
+def _with_function(schema: Any, kind: str) -> Any:
     """Return a core schema that lets other threads run before or after a value is validated."""
     if is_array(schema):  # the items of a tuple
-        return [_with_turn(item, kind) for item in schema]
+        return [_with_function(item, kind) for item in schema]
     function = {"type": "no-info", "function": let_others_run}
     return {"type": kind, "function": function, "schema": schema}
 
@@ -139,7 +139,8 @@ MANY_MEMBERS = 20
 class Turn:
     """The keyword `TURN`, which any value matches.
 
-    Its arguments are the schema that it is in, its value, and the path of the schema.
+    jsonschema-rs passes the schema that has the keyword, the value of the keyword, and the path of
+    the schema.
     """
 
     def __init__(self, parent: Mapping[str, Any], value: Any, path: Any) -> None:

@@ -99,7 +99,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, a Python module,
             an object with modules (see `has_modules`), a module, an agent with a bridge, a mapping
-            of skill ids to configs of agents or targets with one module, or a list of these.
+            of skill ids to targets with one module or to configs of agents, or a list of all these.
             Any other object is returned as it is.
         allow_empty: Whether a folder may have no modules.
 
@@ -229,7 +229,7 @@ def _existing_path(text: str) -> Path | None:
     try:
         path = Path(text).expanduser()
         return path if path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # it is too long, or has an unknown home or a NUL
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user after ~, a NUL
         return None
 
 
@@ -314,7 +314,7 @@ def _clients(namespace: ModuleType) -> dict[str, Any]:
 
 
 def _as_module(value: Any) -> Any:
-    """Return a module, an instance of a module class, or a decorated function's module; else None.
+    """Return *value* if it is a module, or the module of a class or decorated function; else None.
 
     Raises:
         TargetError: A decorator lacks its parentheses, or the class can't be created.

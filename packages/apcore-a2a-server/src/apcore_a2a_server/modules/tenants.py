@@ -13,7 +13,7 @@ OWNER_PREFIX = "%tenant|"
 
 
 class Tenant(NamedTuple):
-    """A tenant: the name, and the skill that it serves."""
+    """A tenant: its name, and the skill that it serves."""
 
     name: str
     skill_id: str

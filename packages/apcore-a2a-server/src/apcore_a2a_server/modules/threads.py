@@ -64,7 +64,8 @@ class _Call:
         has_ended: Whether the function has returned or raised.
         is_abandoned: Whether the caller was cancelled, so that the result is dropped.
         computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a
-            later measurement finds that it still computes; infinite before the first measurement.
+            later measurement finds that it still computes. Infinite before the first measurement;
+            0 if `HAS_CPU_CLOCKS` is false.
     """
 
     function: Callable[..., Any]
@@ -250,7 +251,7 @@ class ThreadPool:
         return None if entry is None else entry[1]
 
     def _retry(self, due: float) -> None:
-        """Start waiting calls, and adapt the computing limit to the lateness of this timer."""
+        """Start waiting calls, and adapt how many may compute to the lateness of this timer."""
         self._timer, now = None, time.monotonic()
         if now > due + LATENESS:
             self._allowed, self._late_until = self.late_limit, now + LATENESS_MEMORY
@@ -366,7 +367,7 @@ class SideThreads:
 
 
 def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
-    """Call *function* and set its result, unless its caller was cancelled."""
+    """Call *function* and put its outcome into *result*, unless the caller was cancelled."""
     if not result.set_running_or_notify_cancel():
         return
     try:

@@ -3,7 +3,7 @@
 apcore checks values against a JSON Schema with the library jsonschema, in Python. It needs 2^n
 steps to match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n
 objects. Python's regular expressions hold the interpreter lock: neither the event loop nor any
-other thread gets a turn. A module instance therefore gets stand-ins for such schemas, which
+other thread gets a turn. For such schemas, a module instance therefore gets stand-ins, which
 otherwise behave like apcore's.
 """
 
@@ -43,7 +43,7 @@ MAX_VIOLATIONS = 100
 """Maximum number of violations in an error."""
 CHILD = Path(__file__).with_name("validation_child.py")
 MAX_SECONDS = 1.0
-"""CPU time that pydantic may take for a value once its patterns have been matched elsewhere."""
+"""Seconds of CPU time that pydantic may take, after another process has matched the patterns."""
 CHILD_TIMEOUT = 5.0
 """Seconds after which the process of a check is killed, the start of Python included."""
 
@@ -73,7 +73,7 @@ class LinearSchema(SchemaStandIn):
         self._validator = validator_of(*stepwise_schema(schema), pattern_options=options)
 
     def __reduce__(self) -> Any:
-        """Pickle its arguments, for modules that run in another process."""
+        """Pickle the schema and the kind, for modules that run in another process."""
         return type(self), (self._schema, self._kind)
 
     def json_schema(self, *args: Any, **options: Any) -> Json:

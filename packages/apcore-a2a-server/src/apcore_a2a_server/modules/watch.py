@@ -200,7 +200,7 @@ def _already_loaded(
                 loaded[file_id] = {skill_id: registered[skill_id] for skill_id in ids}
             continue
         module = registry.get(file_id)
-        # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
+        # apcore imports each extension file as a Python module named `apcore_ext_` plus its stem.
         if type(module).__module__ == f"apcore_ext_{files.code.stem}":
             loaded[file_id] = {file_id: LoadedModule(module, _metadata(files))}
         elif creates_modules(files.code):

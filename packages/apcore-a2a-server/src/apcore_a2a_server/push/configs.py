@@ -26,7 +26,7 @@ from .signing import schemes_of
 
 CONFIG_ID = re.compile(r"[\x21-\x7e]{1,256}")
 AUTH_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
-"""A token (RFC 9110 §5.6.2)."""
+"""A `token` in the grammar of HTTP (RFC 9110 §5.6.2)."""
 MAX_SCHEMES: dict[Version, int] = {"1.0": 1, "0.3": 10}
 HEADER_VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
 """A field value of visible ASCII characters and inner spaces (RFC 9110 §5.5)."""

@@ -1,7 +1,7 @@
 """Guard against webhooks that point into internal networks (NFR-SEC-004).
 
-It checks a URL when it is configured and again at every connection, since the addresses of a name
-may change in between (DNS rebinding).
+URLs are checked when they are configured and again at every connection, since the addresses of a
+name may change in between (DNS rebinding).
 
 ```
 ValueError

@@ -1,8 +1,8 @@
 """Queue that claims due notifications from the outbox and delivers them.
 
-Pending notifications are in the store. This process holds only those it is delivering and a few
-more, so that no delivery has to wait for the store. A claim expires: notifications that a replica
-has claimed and not settled in time can be claimed again, by any replica.
+Pending notifications are in the store. This process holds only those that it delivers now or next,
+so that no delivery has to wait for the store. A claim expires: notifications that a replica has
+claimed and not settled in time can be claimed again, by any replica.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class DeliveryQueue:
         self._sender = sender
         self._max_pending = settings.max_pending
         # A claim outlasts the wait for a slot and the attempt after it: otherwise another replica
-        # could deliver the same notification while this one still does.
+        # could deliver a notification that this one is still delivering.
         self._max_wait = PREFETCH_FACTOR * settings.timeout
         self._claim_seconds = (PREFETCH_FACTOR + 1) * settings.timeout + CLAIM_MARGIN
         self._deliveries: dict[asyncio.Task[None], Notification] = {}
@@ -229,7 +229,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; fail webhooks of owners that have too many."""
+        """Count pending notifications; give up those beyond the limit of an owner."""
         try:
             dead_letters = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again
