@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
 OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
-"""The environment variable with an API's credential, for schemes without their own variable."""
+"""The environment variable with an API's credential, for schemes whose own variable is not set."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
         description: Its name in error messages.
         types: The Python types of a value, or of the items of a list.
         parse: Parses a value, or an item, from text; raises ValueError or KeyError.
-        metavar: Its name in help texts; "" for the last word of the option's name.
+        metavar: Its name in help texts; "" to use the last word of the option's name.
         is_list: Whether a value is a list.
     """
 
@@ -227,7 +227,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
 
     Args:
         declared_in: The dataclass.
-        prefix: The prefix of their names on the command line, unless they declare a name.
+        prefix: The prefix of the options' names on the command line, except for declared names.
     """
     options: list[Option] = []
     section = ""

@@ -81,8 +81,8 @@ class Run:
         spans: The spans of the run.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
-        has_slot: Whether the run is counted among the client's paused tasks.
-        verdict: Whether the call is admitted.
+        has_slot: Whether the run has taken a slot for a paused task.
+        verdict: The verdict on the call: admitted or refused.
         is_repeatable: Whether the call is stored so that another replica can repeat it.
     """
 
@@ -124,15 +124,15 @@ class Run:
         return self.verdict.is_known
 
     def stop(self) -> None:
-        """Cancel the run; its module sees it in the cancel token."""
+        """Cancel the run, and the cancel token that its module sees."""
         self.token.cancel()
         self.task.cancel()
 
     async def admit(self) -> None:
         """Create the A2A task of a new call; other calls have their task already.
 
-        The admit step of apcore's pipeline calls this just before the module runs. For a new call,
-        an exception until then refuses the request; a later one fails the task.
+        The admit step of the pipeline calls this just before the module runs. For a new call, an
+        exception up to the end of this step refuses the request; a later one fails the task.
         """
         self.spans.end_check()
         if self.restart is None:
@@ -141,8 +141,8 @@ class Run:
     async def begin(self) -> None:
         """Create the A2A task or set it to working; do nothing after the first time.
 
-        After a failover, the execute step is the first to call this, once a thread or process is
-        free: if this replica is lost before that, the restart does not count.
+        After a failover, `admit` leaves this call to the execute step, which makes it once a thread
+        or process is free: if this replica is lost earlier, the restart does not count.
         """
         if not self.verdict.is_known:
             try:
@@ -169,7 +169,7 @@ class Run:
         transition, pause = self.resumed_from
         if pause.question is not None:  # the answer may have changed the inputs
             await self._preflight()
-        skill_id = None if pause.skill_id else self.call.skill.id  # which the answer has chosen
+        skill_id = None if pause.skill_id else self.call.skill.id  # chosen by the answer
         transition = replace(transition, resume=self._pack_call(), skill_id=skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
@@ -272,7 +272,7 @@ class Run:
                 await asyncio.sleep(0)
 
     def text_field(self, module_id: str) -> str | None:
-        """Return the name of the output member that is text; None if there is none."""
+        """Return the name of the output member that clients get as text; None if there is none."""
         return text_field_of(self._setup.skills.get_definition(module_id))
 
     async def report_progress(self, text: str, data: Any) -> None:
@@ -453,9 +453,9 @@ class Run:
         if call.has_history:
             tasks, owner = self._setup.tasks, call.caller.owner
             messages = await tasks.store.conversation(owner, message.context_id, tasks.max_history)
-            # the message of a new task may be stored already; an answer belongs to the history
-            new_task = "" if self.resumed_from or call.resumption else message.task_id
-            earlier_messages = [m for m in messages if m.task_id != new_task]
+            # a new task's own message, which may be stored already, is left out; an answer is not
+            new_task_id = "" if self.resumed_from or call.resumption else message.task_id
+            earlier_messages = [m for m in messages if m.task_id != new_task_id]
         conversation = Conversation(
             message.task_id,
             message.context_id,

@@ -75,10 +75,7 @@ class Setup:
     keeps_identity: bool = False
 
     def refusal_for(self, error: BaseException, call: Call) -> Exception:
-        """Return the error with which the request of a refused call fails.
-
-        Modules, middleware and stores may raise anything.
-        """
+        """Return the error with which the request of a refused call fails."""
         if isinstance(error, RepeatedError | UnavailableError):  # engine and bindings handle these
             return error
         return refusal(self.explain(error, call))

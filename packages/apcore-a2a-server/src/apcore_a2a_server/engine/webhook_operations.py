@@ -22,7 +22,7 @@ from .admission import Admission
 from .clients import Caller
 from .operators import audit
 
-if TYPE_CHECKING:  # most agents do not need it
+if TYPE_CHECKING:  # most agents need no queue
     from apcore_a2a_server.push.queue import DeliveryQueue
 
 
