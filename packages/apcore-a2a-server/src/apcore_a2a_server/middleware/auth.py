@@ -91,7 +91,7 @@ CLIENT = "apcore_a2a.client"
 ADDRESS_BUCKETS = 2**14
 """Number of counters of refusals, shared by client addresses so that memory stays bounded."""
 RETRY_AFTER = "5"
-"""Seconds until clients may retry if the authenticator fails."""
+"""Value of the `Retry-After` header when the authenticator fails, in seconds."""
 
 
 def _credential_header(scheme: a2a.SecurityScheme) -> str:
@@ -171,7 +171,7 @@ class Authentication:
         self._credential_headers = frozenset(map(_credential_header, schemes.values()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on if it is public or its caller is authenticated, else refuse it."""
+        """Pass on authenticated requests, and anonymous ones for public paths; refuse others."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return

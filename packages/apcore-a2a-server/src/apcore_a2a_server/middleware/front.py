@@ -25,7 +25,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
 HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
 CROSS_ORIGIN_METHODS = SAFE_METHODS | {"OPTIONS"}
-"""Methods that pages of other origins may use: only CORS lets them read the responses."""
+"""Methods open to pages of all origins, since browsers withhold the responses without CORS."""
 PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
     "cross-origin-opener-policy": "same-origin",
@@ -35,7 +35,7 @@ PAGE_HEADERS = {
 }
 """The security headers of pages."""
 TRACE = "apcore_a2a.trace"
-"""Key of the `Trace` in the ASGI scope of a request; its value is None if the client sent none."""
+"""Key of the `Trace` in the ASGI scope of a request; None if the client sent no usable one."""
 WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 

@@ -71,9 +71,9 @@ class RedactingFormatter(logging.Formatter):
     """Formatter that keeps the data of modules, stores and clients out of the log.
 
     It formats an exception with its type, stack and causes, but without its message, which may
-    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. It
-    wraps the formatter of a handler, because apcore, asyncio and the web server log such exceptions
-    too.
+    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. A
+    formatter sees the records of all loggers, and apcore, asyncio and the web server also log such
+    exceptions.
 
     Args:
         formatter: The formatter of redacted records.
@@ -272,8 +272,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
     """Handler that writes log records to stderr, and also responses that have no record.
 
     Responses are formatted and written together, in the next iteration of the event loop: that
-    takes less time than writing each one between other code. Records are written at once, after the
-    responses that wait.
+    takes less time than writing each one between other code. Records are written immediately, after
+    the responses that wait.
 
     Args:
         formatter: Formats the lines of records and of responses.
@@ -338,8 +338,8 @@ def set_up_logging(level: str, form: str = "text") -> None:
     """Log to stderr as text or JSON, unless the program has configured logging.
 
     JSON records have the members `time`, `level`, `logger` and `message`, the facts about their
-    request, and `event`: the fixed name of this kind of event, for searches and alerts. The name
-    is the `event` in a record's `extra`; records of libraries have none.
+    request, and the members of `extra`. Our own records have an `event` there: a fixed name for
+    searches and alerts.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.

@@ -35,7 +35,7 @@ class TenantPaths:
     def _in_tenant(self, scope: Scope) -> Scope:
         path = path_of(scope)
         name, separator, _ = path.removeprefix("/").partition("/")
-        # not a tenant, such as message:send and .well-known
+        # message:send and .well-known, for example, are not tenants
         if not name or name in self._reserved or ":" in name or name.startswith("."):
             return scope
         # servers decode %2F, but it does not separate segments

@@ -14,7 +14,7 @@ from apcore_a2a_server.fields import OptionError
 from .joined_writes import JoinedWrites
 
 MAX_HEAD = 64 * 1024
-"""Maximum size of a request's first line and headers, or of trailers, in bytes."""
+"""Maximum size of a request's first line, headers and trailers together, in bytes."""
 MAX_FRAMING_PER_BYTE = 8
 """Maximum bytes of framing in a chunked body for each byte of content."""
 MAX_FRAMING = 2 * 1024 * 1024
