@@ -52,7 +52,7 @@ class Approvals:
         # In this run: the number of calls by key, and each approved call by the id of its
         # context. The context is kept too, since the id of a deleted one may be used again.
         self._call_counts: dict[str, int] = {}  # not a Counter: it takes longer to make
-        self._calls: dict[int, tuple[object, str, int]] = {}
+        self._approved_calls: dict[int, tuple[object, str, int]] = {}
 
     def admit(self, key: str, context: object) -> bool:
         """Return whether a call is approved; if it is not, remember it as `requested`."""
@@ -60,23 +60,23 @@ class Approvals:
         if self._call_counts[key] > self.granted.count(key):
             self.requested = key
             return False
-        self._calls[id(context)] = (context, key, self._call_counts[key])
+        self._approved_calls[id(context)] = (context, key, self._call_counts[key])
         return True
 
     def result(self, context: object) -> tuple[bool, Any]:
         """Return whether an earlier run has saved the call's result, and the result."""
-        if not self._calls:
+        if not self._approved_calls:
             return False, None
-        _, key, number = self._calls.get(id(context), (None, "", 0))
+        _, key, number = self._approved_calls.get(id(context), (None, "", 0))
         results = self.done.get(key, [])[number - 1 : number] if number else []
         results = results or self.done.get(_numbered(key, number), [])
         return (True, results[0]) if results else (False, None)
 
     def save_result(self, context: object, output: Any) -> None:
         """Save the result of an approved call, if it can be represented in JSON."""
-        if not self._calls:
+        if not self._approved_calls:
             return
-        _, key, number = self._calls.pop(id(context), (None, "", 0))
+        _, key, number = self._approved_calls.pop(id(context), (None, "", 0))
         if not key:
             return
         with suppress(TypeError, ValueError):
@@ -114,13 +114,13 @@ class PipelineRun(Protocol):
         ...
 
     async def admit(self) -> None:
-        """Create the task or set it to working, since nothing can refuse the call any more."""
+        """Create the task of a new call, since nothing can refuse the call any more."""
 
     async def begin(self) -> None:
         """Make sure that the task is working, just before the module starts."""
 
     def text_field(self, module_id: str) -> str | None:
-        """Return the member of the output that clients get as text; None if there is none."""
+        """Return the name of the output member that clients get as text; None if there is none."""
 
     async def take_report(self, report: Progress | Usage) -> None:
         """Report progress to readers, or add usage to that of the task."""
@@ -173,8 +173,9 @@ class ApprovalPolicy(NamedTuple):
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.
 
-        Executors without an approval gate do not request it. If only the YAML of a module requires
-        approval, the gate requests it only since apcore 0.31, and only with the operator's handler.
+        Executors without an approval gate do not request approval. If only the YAML of a module
+        requires approval, the gate requests it only since apcore 0.31, and only with the operator's
+        handler.
         """
         asks_for_yaml = self.reads_yaml and not self.asks_client
         is_for_executor = self.has_gate and (skill.is_gated or asks_for_yaml)
@@ -182,7 +183,7 @@ class ApprovalPolicy(NamedTuple):
 
 
 def install_approval(executor: Executor) -> ApprovalPolicy:
-    """Let *executor* ask the client for approval, unless it has a handler of its own."""
+    """Let *executor* ask the client, unless it has an approval handler; return the policy."""
     gate = step_of(executor, "approval_gate")
     if gate is None:
         return ApprovalPolicy(has_gate=False, asks_client=True, reads_yaml=False)

@@ -33,7 +33,7 @@ CLOSE_TIMEOUT = 5.0  # seconds
 
 
 def module_of(agent: Any) -> Any:
-    """Return the module for a function or an agent of another framework; None for other objects."""
+    """Return the module that a bridge makes of an agent, function or config; else None."""
     return next((module for make in _makers() if (module := make(agent)) is not None), None)
 
 
@@ -89,7 +89,7 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
 
 
 async def close_modules(modules: Mapping[str, object]) -> None:
-    """Close the modules that have a coroutine function `close`, such as agents of frameworks.
+    """Close the modules that have a coroutine function `close`, as modules of agents may.
 
     A module that fails, or takes longer than `CLOSE_TIMEOUT`, is logged.
 

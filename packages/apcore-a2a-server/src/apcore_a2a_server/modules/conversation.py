@@ -191,7 +191,7 @@ def create_context(
     """
     factory: Any = Context  # its type parameter for `services` can't be inferred
     # not by `Context.create`, which checks each digit of the trace id: that takes 2 percent of the
-    # time of a send
+    # time of a short `SendMessage`
     context: Context[Conversation] = factory(
         trace_id=trace.trace_id,
         identity=identity,

@@ -123,7 +123,7 @@ def _members(node: ast.ClassDef) -> set[str]:
 
 
 def creates_modules(file: Path) -> bool:
-    """Return whether a file uses the decorator `module`, or creates an object of `CLIENTS`."""
+    """Return whether a file uses the decorator `module`, or calls a class in `CLIENTS`."""
     tree = parse(file)
     if tree is None:
         return False

@@ -95,7 +95,8 @@ def _read(source: str) -> tuple[str, bytes]:
     if not source.startswith(("http://", "https://")):
         try:
             return source, Path(source).expanduser().read_bytes()
-        except (OSError, RuntimeError, ValueError) as error:  # unknown user after ~, a NUL
+        # `~` with an unknown user raises RuntimeError, and a NUL ValueError
+        except (OSError, RuntimeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise TargetError(f"The OpenAPI document {clean(source, 500)}: {reason}") from None
     problem = f"The OpenAPI document {label_of(source)} can't be loaded"

@@ -122,7 +122,7 @@ class Operation:
     Attributes:
         method: The HTTP method.
         server: The base URL of the API.
-        path: The path below it, with placeholders such as `{id}`.
+        path: The path below the base URL, with placeholders such as `{id}`.
         parameters: The parameters.
         body: The request body; None if there is none.
         credentials: The credentials of the agent.
@@ -399,7 +399,7 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return the body of a response; of an error, only the beginning.
+    """Return the body of a response; of an error, only the beginning, or nothing if compressed.
 
     Raises:
         ApiFailedError: The body of a successful response is compressed, or too large.
