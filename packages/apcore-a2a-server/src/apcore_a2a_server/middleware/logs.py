@@ -338,8 +338,8 @@ def set_up_logging(level: str, form: str = "text") -> None:
     """Log to stderr as text or JSON, unless the program has configured logging.
 
     JSON records have the members `time`, `level`, `logger` and `message`, the facts about their
-    request, and the members of `extra`. Our own records have an `event` there: a fixed name for
-    searches and alerts.
+    request, and the members of `extra`. Our own records above DEBUG have an `event` there: a fixed
+    name for searches and alerts.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
