@@ -213,7 +213,7 @@ class Document:
         return schema | converter.definitions(), is_wrapped
 
     def _describes_object(self, schema: Any, depth: int = 0) -> bool:
-        """Return whether a schema describes objects, by its type, properties or `allOf`."""
+        """Return whether a schema describes only objects, by its type, properties or `allOf`."""
         schema = self.resolve(schema) if is_object(schema) and depth < MAX_REFERENCES else {}
         if schema.get("nullable") is True:
             return False
@@ -230,7 +230,10 @@ class Document:
         return schemes if is_object(schemes) else {}
 
     def _credentials(self, declaration: Json) -> list[Credential]:
-        """Return the credentials of the first alternative whose credentials are all set."""
+        """Return the credentials of the first alternative whose credentials are all set.
+
+        If the document has no security schemes, the value of `OPENAPI_TOKEN` is a bearer token.
+        """
         if not self._schemes:
             token = _secret(OPENAPI_TOKEN)
             return [_bearer(token)] if token else []

@@ -61,11 +61,11 @@ class FileModule:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The part of an apcore Context that goes to another process.
+    """The part of an apcore Context that goes to another process: the values that can be pickled.
 
     Attributes:
-        data: The items of its data that can be pickled, such as `ext.a2a.history`, each pickled.
-        attributes: Its `KEPT_ATTRIBUTES` that can be pickled, each pickled.
+        data: The items of the Context's data, such as `ext.a2a.history`, each pickled.
+        attributes: The `KEPT_ATTRIBUTES` of the Context, each pickled.
     """
 
     data: Mapping[str, bytes]

@@ -448,7 +448,7 @@ MIDDLEWARE_STEPS = (BuiltinMiddlewareBefore, BuiltinMiddlewareAfter)
 
 
 def _rest_after_skip(plan: Plan, step: Step, result: StepResult) -> Plan | None:
-    """Return the rest of the plan from where *step* skips to; None if that is no later step."""
+    """Return the rest of the plan after a skip; None if *step* does not skip to a later step."""
     names = [planned.name for planned, _ in plan]
     if result.action != "skip_to" or result.skip_to not in names[names.index(step.name) + 1 :]:
         return None

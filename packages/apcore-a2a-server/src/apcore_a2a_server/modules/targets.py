@@ -174,7 +174,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
 
     Raises:
         NoModulesError: The folder has no modules, and *allow_empty* is not set.
-        TargetError: The folder does not exist, or a file of bindings is invalid.
+        TargetError: The folder does not exist, is a file, or has bindings that can't be loaded.
     """
     if not folder.is_dir():
         problem = "is a file, but a folder is expected" if folder.exists() else "does not exist"

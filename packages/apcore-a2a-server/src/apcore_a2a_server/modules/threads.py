@@ -60,7 +60,7 @@ class _Call:
 
     Attributes:
         client: The client whose call it is.
-        thread: The thread that makes the call; None until it starts.
+        thread: The thread that makes the call; None until the call starts.
         has_ended: Whether the function has returned or raised.
         is_abandoned: Whether the caller was cancelled, so that the result is dropped.
         computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a

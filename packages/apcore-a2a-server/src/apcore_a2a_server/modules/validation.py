@@ -197,7 +197,7 @@ TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long t
 def check_in_process(check: Json, data: Any) -> list[Json]:
     """Return the violations that `validation_child` finds, or only `TOO_LONG`.
 
-    The process is killed when the check takes too long. This blocks the calling thread.
+    The child process is killed when the check takes too long. The calling thread waits.
 
     Args:
         check: An object with a `schema` for Python's jsonschema, or the result of
