@@ -25,7 +25,7 @@ NO_FAILURES = frozenset(
         "InputRequiredModuleError",
     }
 )
-"""Exceptions that are not failures: the task pauses, or a client leaves its stream."""
+"""Names of exceptions that are not failures: the task pauses, or a client leaves its stream."""
 
 
 class Spans:

@@ -33,14 +33,14 @@ OnResult: TypeAlias = Callable[[AttemptResult, int], None]
 
 @dataclass(frozen=True, slots=True)
 class WebhookSender:
-    """Sender of notifications, which records the result of each attempt in the store.
+    """Sender of notifications; `send` records the result of its attempt in the store.
 
     Attributes:
         tasks: The tasks, with their store.
         transport: The transport that posts to URLs.
         signer: The signer of notifications.
         retries: Delays before further attempts, in seconds.
-        on_result: Called with each result.
+        on_result: Called with the result of each attempt of `send`.
         spans: The spans of OpenTelemetry; None if they are off.
     """
 
@@ -56,8 +56,8 @@ class WebhookSender:
 
         Args:
             notification: The notification to deliver.
-            deadline: The last time to start, by the clock of the event loop. Later, the claim may
-                have expired, and another replica may deliver the notification.
+            deadline: The latest time to start, by the clock of the event loop. After it, the claim
+                may have expired, and another replica may deliver the notification.
 
         Returns:
             Seconds until the next attempt; None after the last one, or if none was made.
@@ -105,7 +105,7 @@ class WebhookSender:
         return response, Attempt(at, seconds, "failed", response.status, response.code)
 
     async def _task(self, notification: Notification) -> Task | None:
-        """Return the task for the body; None if it was deleted."""
+        """Return the task for the body; None if the body needs a task that was deleted."""
         payload = notification.payload
         if isinstance(payload, Task):
             return payload
@@ -166,10 +166,10 @@ class WebhookSender:
 
     def _retry_delay(self, notification: Notification, response: WebhookResponse) -> float:
         """Log the failed attempt; return the seconds until the next one."""
-        attempt, max_attempts = notification.attempts, len(self.retries) + 1
+        attempts, max_attempts = notification.attempts, len(self.retries) + 1
         requested_delay = response.retry_after if response.status in (429, 503) else 0
-        seconds = max(self.retries[attempt - 1], requested_delay)
+        seconds = max(self.retries[attempts - 1], requested_delay)
         message = "Attempt %d of %d for %s failed: %s; retrying in %.3g s"
-        values = attempt, max_attempts, notification, response.reason, seconds
+        values = attempts, max_attempts, notification, response.reason, seconds
         logger.warning(message, *values, extra={"event": "delivery_retried"})
         return seconds

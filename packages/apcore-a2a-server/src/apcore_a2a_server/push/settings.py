@@ -28,11 +28,11 @@ HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGN
 class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
-    Each secret of a receiver adds a signature, so that secrets can be rotated. From a secret in a
-    list, a different secret is derived for each receiver, so that no receiver can forge
-    notifications for another. A mapping gives receivers secrets of their own: the keys are origins,
-    or `*` for a secret to derive from; a value is a secret or a list of secrets. In a list,
-    `ORIGIN=whsec_…` does the same.
+    Each secret of a receiver adds a signature, so that secrets can be rotated. In a list, a secret
+    is for all receivers without one of their own: a different secret is derived from it for each of
+    them, so that no receiver can forge notifications for another. `ORIGIN=whsec_…` is a secret of
+    one receiver. In a mapping, the keys are origins, or `*` for secrets to derive from; a value is
+    a secret or a list of secrets.
 
     Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
     check the addresses. A webhook fails when its receiver answers 410, when a notification
@@ -135,7 +135,8 @@ def origin_of(url: str) -> str:
     """Return the origin of a URL: scheme, host and port, in lower case, without a default port.
 
     Raises:
-        ValueError: *url* is not an http or https URL with a host, or contains `@`.
+        ValueError: *url* is not an http or https URL with a host, has a user, or has characters
+            other than visible ASCII.
 
     Example:
         ```python

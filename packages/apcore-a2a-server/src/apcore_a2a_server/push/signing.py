@@ -79,7 +79,7 @@ class Signer:
         self._secrets_of = lru_cache(CACHE_SIZE)(self._load_secrets)
 
     def secrets(self, url: str) -> list[str]:
-        """Return the secrets that sign notifications to the webhook at *url*, in the given order.
+        """Return the secrets that sign notifications to the webhook at *url*, in configured order.
 
         Raises:
             ValueError: *url* is not the URL of a webhook.

@@ -19,11 +19,11 @@ from .settings import PushSettings
 from .signing import Headers
 
 MAX_WAIT = 3600
-"""Longest wait in seconds: a longer `Retry-After` counts as this one."""
+"""Maximum delay that a receiver can ask for with `Retry-After`, in seconds."""
 KEEP_ALIVE = 15.0
 """Seconds until an idle connection is closed."""
 READ_SIZE = 1024
-"""Maximum size of one read, in bytes, which is parsed without a switch to other asyncio tasks."""
+"""Maximum size of one read, in bytes; other asyncio tasks can run before the next read."""
 MAX_READ = 64 * 1024
 """Maximum number of bytes that are read of a response, including headers and framing."""
 

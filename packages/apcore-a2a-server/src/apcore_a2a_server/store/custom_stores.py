@@ -219,7 +219,7 @@ def _record_from(stored_task: Any) -> TaskRecord | None:
 
 
 def store_of(store: Any) -> Store:
-    """Return a `Store` for the address or the task store of a user.
+    """Return a `Store` for an address, or for the task store of a user.
 
     Raises:
         TypeError: The object is not a task store; the message lists the methods it lacks.

@@ -255,7 +255,7 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Remove the webhook that a change added, unless edited since; restore the replaced one."""
+        """Remove a change's webhook, unless edited since, and restore the one that it replaced."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
@@ -275,9 +275,9 @@ class InProcessStore(Store):
         """Save the failures of a task's webhooks."""
         async with self._webhook_lock(task_id):
             task_log = self._logs.get(task_id)
-            saved = await self.read_webhooks(task_id) if task_log is None else task_log.webhooks
-            webhooks = self._outbox.with_failures(task_id, saved)
-            if [*webhooks] != [*saved]:
+            recorded = await self.read_webhooks(task_id) if task_log is None else task_log.webhooks
+            webhooks = self._outbox.with_failures(task_id, recorded)
+            if [*webhooks] != [*recorded]:
                 await self._replace_webhooks(task_id, webhooks, must_save=False)
             self._outbox.forget_failures(task_id, webhooks)
 
@@ -318,7 +318,7 @@ class InProcessStore(Store):
         return statuses[: query.limit]
 
     def tasks_with_webhooks(self) -> Sequence[str]:
-        """Return the tasks that may have webhooks: open ones, then ended ones, latest first."""
+        """Return ids of tasks that may have webhooks: open ones, then ended ones, latest first."""
         return [*reversed(self._logs), *reversed(self._ended_logs)]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
@@ -328,14 +328,14 @@ class InProcessStore(Store):
             matches = [webhook for webhook in webhooks if webhook.config.id == config_id]
             if not matches or not matches[0].failure:
                 return 0 if matches else None
-            first_version = self._outbox.first_given_up_version(task_id, config_id)
+            given_up_version = self._outbox.first_given_up_version(task_id, config_id)
             active = replace(matches[0], failure="")
             active_webhooks = [active if old is matches[0] else old for old in webhooks]
             await self._replace_webhooks(task_id, active_webhooks)
-        if not first_version:
+        if not given_up_version:
             return 0
         record = await self.get(task_id)
-        events = await self.events(task_id, first_version - 1, 2 * self.retention.max_events)
+        events = await self.events(task_id, given_up_version - 1, 2 * self.retention.max_events)
         if record is None or events is None:
             return 0
         state_events = [event for event in events if is_state(event.payload)]

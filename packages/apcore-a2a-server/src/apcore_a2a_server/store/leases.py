@@ -82,7 +82,7 @@ class Heartbeat:
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
         async with self._store.renewing() as renew:
             while True:
-                # `started_at` is taken before the call: the renewed leases begin during the call.
+                # The store renews the leases at some moment of the call: count from its beginning.
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):

@@ -225,7 +225,7 @@ class LiveTasks:
             try:
                 live.lease = await self.store.create(new_task)
             except BaseException as error:  # any error of a user's store, or a cancellation
-                # After a cancellation a durable store may have the task: the next change finds out.
+                # A durable store may have the task despite a cancellation, so it is kept here too.
                 if isinstance(error, Exception) or not self.store.is_durable:
                     self._remove(record.task.id)
                 raise
@@ -313,7 +313,7 @@ class LiveTasks:
             self._remove(record.task.id)
         else:
             self._grow(live, growth)
-        # Wake readers last: they look at the record and the events that were set above.
+        # Wake readers only now: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
         if self._on_state is not None and (restart or state_before != state):
             self._on_state(previous, record)
@@ -324,13 +324,13 @@ class LiveTasks:
         self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
-        """In durable stores, drop a task that other replicas may have changed; wake its readers."""
+        """Drop a task of a durable store from memory, as it may have changed; wake its readers."""
         if self.store.is_durable:
             self._remove(task_id)
             self.waiters.wake(task_id, sys.maxsize)
 
     def drop_paused(self) -> None:
-        """Drop the paused tasks that can be read from a durable store again."""
+        """Drop from memory the paused tasks that can be read from a durable store again."""
         if self.store.is_durable:
             for task_id, live in [*self._live.items()]:
                 if live.lease is None and not live.lock.locked():

@@ -74,8 +74,8 @@ class InMemoryTaskStore(InProcessStore):
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
-        max_capacity: Maximum number of tasks. When it is reached, expired tasks are deleted first,
-            or else the oldest ended one, if possible of the new task's owner; open tasks stay.
+        max_capacity: Maximum number of tasks. At this number, expired tasks are deleted or, if there
+            are none, the oldest ended one, if possible of the new task's owner; open tasks stay.
         max_history: Number of latest messages that a conversation keeps.
 
     Example:
@@ -329,7 +329,7 @@ class InMemoryTaskStore(InProcessStore):
         old_task: StoredTask | None,
         context: _Context,
     ) -> tuple[bytes, Sequence[Encoded]]:
-        """Return the bytes of a task without its large messages, and these with their bytes."""
+        """Return a task's bytes without its large messages, and those messages with their bytes."""
         known_messages = [*self._encoded.get(task.id, ()), *new_messages]
         for _, body in known_messages:
             if len(body) >= LARGE_MESSAGE:
@@ -405,7 +405,7 @@ class InMemoryTaskStore(InProcessStore):
             self._messages.replace((), stored.large)
 
     def _remove(self, stored: StoredTask, context: _Context) -> None:
-        """Undo `_add`, except that the task keeps its place in the order of creation."""
+        """Undo `_add`, except in `_tasks`: the task keeps its place in the order of creation."""
         owner, size = stored.key[0], len(stored.data) + len(stored.resume or b"")
         if self._owners[owner].remove(stored):
             del self._owners[owner]
@@ -488,7 +488,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _sweep_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        # in an empty context: the current one may have inputs of a run, and would keep them
+        # in an empty `Context`: a copy of the current one would keep the inputs of a run
         self._sweep_timer = self._loop.call_later(seconds, self._on_sweep, context=Context())
 
     def _on_sweep(self) -> None:

@@ -166,7 +166,7 @@ class Outbox:
                 self._schedule(queue, 0)
 
     def requeue(self, record: TaskRecord, webhook: Webhook, events: Sequence[Event]) -> int:
-        """Add notifications of earlier *events* for a webhook; return how many it has then.
+        """Add notifications of earlier *events* for a webhook; return how many are pending then.
 
         A webhook of protocol 0.3 gets the task as it is now, with the status of the event.
         """
@@ -264,7 +264,7 @@ class Outbox:
         return WebhookStatus(task_id, record.owner, webhook, pending, due, attempts)
 
     def first_given_up_version(self, task_id: str, config_id: str) -> int:
-        """Return the version of the first notification of a webhook that was given up, or 0."""
+        """Return the version of a webhook's first notification that was given up, or 0."""
         history = self._histories.get(task_id, {}).get(config_id)
         return 0 if history is None else history.given_up_version
 
@@ -437,7 +437,7 @@ class Outbox:
         return claimed
 
     def _claimed_queue(self, notification: Notification) -> WebhookQueue | None:
-        """Return a notification's queue; None if it was claimed again or its webhook replaced."""
+        """Return the queue of a notification; None if its claim or its webhook is outdated."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and queue.events:
                 head = queue.events[0].version, queue.attempts

@@ -228,7 +228,7 @@ class Retention:
 
     A durable store deletes conversations whose tasks all ended more than `log_ttl` ago, together
     with these tasks and their event logs, and the oldest ended tasks beyond `max_logs`. For an
-    in-process store, these values apply only to the logs.
+    in-process store, these values apply to the logs, not to the tasks.
 
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
@@ -285,7 +285,7 @@ class Store(OperatorPort, OutboxPort):
         Args:
             retention: How much history to keep; None to leave the setting as it is.
             on_change: Callback for changes made by other replicas, and perhaps by this one. Callers
-                must poll as well: a store may never call it, and none calls it for every change.
+                must poll as well: some stores never call it, and none calls it for every change.
             replica_id: The id of this replica; None for the one that was set before.
         """
         self.retention = retention or self.retention
@@ -328,7 +328,7 @@ class Store(OperatorPort, OutboxPort):
 
         Raises:
             StaleError: The task has another version than the change was made from, or is gone.
-            LeaseLostError: The task was leased to another replica.
+            LeaseLostError: The task was leased again.
             NotSavedError: The task has ended in this process, but its end could not be saved.
             InvalidParamsError: The task has too many webhooks to add one.
         """

@@ -64,7 +64,7 @@ class Statement:
     def arguments(self, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters in the order of their numbers.
 
-        PostgreSQL's texts can't contain NUL, so it is replaced; stored ids never contain it.
+        PostgreSQL's texts can't contain NUL, so it is replaced.
         """
         values = [parameters[name] for name in self.names]
         return [
@@ -152,7 +152,7 @@ class Database(StatementRunner):
                     await pool.close()
 
     async def connect(self, **options: Any) -> Any:
-        """Return a new connection outside the pool; *options* replace `CONNECTION_OPTIONS`."""
+        """Return a new connection outside the pool; *options* override `CONNECTION_OPTIONS`."""
         return await driver.connect(self._url, **{**CONNECTION_OPTIONS, **options})
 
     async def fetch_batch(

@@ -45,14 +45,14 @@ class ChangeNotifier:
         self._listen_task = asyncio.create_task(self._listen())
 
     def notify(self, task_id: str, version: int) -> None:
-        """Send the new version of a task to the other replicas."""
+        """Send the new version of a task to all replicas."""
         # Readers need only the latest version, so it replaces one that was not sent yet.
         self._pending[task_id] = version
         if self._send_task is None:
             self._send_task = asyncio.create_task(self._send())
 
     async def close(self) -> None:
-        """Stop listening, and send the pending notifications."""
+        """Stop listening, and send the pending change notifications."""
         self._listen_task.cancel()
         await asyncio.gather(self._listen_task, return_exceptions=True)
         if self._send_task is not None:
