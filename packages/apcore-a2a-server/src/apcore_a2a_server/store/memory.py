@@ -74,8 +74,8 @@ class InMemoryTaskStore(InProcessStore):
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
-        max_capacity: Maximum number of tasks. At this number, expired tasks are deleted or, if
-            there are none, the oldest ended one, if possible of the new task's owner; open tasks stay.
+        max_capacity: Maximum number of tasks. At this number, expired tasks are deleted, or else
+            the oldest ended one, if possible of the new task's owner; open tasks stay.
         max_history: Number of latest messages that a conversation keeps.
 
     Example:

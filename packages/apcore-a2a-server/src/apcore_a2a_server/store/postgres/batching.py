@@ -42,8 +42,8 @@ class BatchedStatement:
     async def _run_pending(self) -> None:
         while self._pending:
             count = _batch_size([parameters for parameters, _ in self._pending[:MAX_BATCH]])
-            # Each call locks the row of its task until the commit. All replicas take the locks in the
-            # order of task ids, so that no two batches can deadlock.
+            # Each call locks the row of its task until the commit. All replicas take the locks in
+            # the order of task ids, so that no two batches can deadlock.
             calls = sorted(self._pending[:count], key=lambda call: call[0]["task_id"])
             del self._pending[:count]
             await self._run_calls(calls)
