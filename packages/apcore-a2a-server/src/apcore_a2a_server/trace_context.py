@@ -55,7 +55,7 @@ class Trace(Struct, frozen=True):
         return headers | {"tracestate": self.state} if self.state else headers
 
     def metadata(self) -> dict[str, str]:
-        """Return the members of a task's metadata that name its trace."""
+        """Return the members of `apcore` in a task's metadata that name its trace."""
         members = {"traceId": self.trace_id}
         return members if self.flags == SAMPLED else members | {"traceFlags": self.flags}
 
@@ -88,7 +88,7 @@ def new_span_id() -> str:
 
 
 def received_trace(headers: Mapping[str, str]) -> Trace | None:
-    """Return the position in a trace that headers name; None if they name no usable one.
+    """Return the trace and span that headers name; None if they name none that is usable.
 
     Args:
         headers: The headers, by names in lower case.
@@ -156,7 +156,7 @@ NOT_FAILURES = frozenset(
         "InputRequiredModuleError",
     }
 )
-"""Exceptions by which a task pauses, or a client leaves its stream."""
+"""Names of the exceptions by which a task pauses, or a client leaves its stream."""
 
 
 SpanRow: TypeAlias = list[Any]
@@ -195,13 +195,13 @@ class SpanLog:
         self._root: SpanRow | None = None
 
     def end_check(self, *, failed: bool = False) -> None:
-        """Record that the call has been checked; only the first call of this method counts."""
+        """Record that the checks of the skill call are over; do nothing the second time."""
         if not self._checked_at:
             self._checked_at = monotonic()
             self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
 
     def begin(self, name: str, kind: SpanKind = "call", chain: Sequence[str] = ()) -> SpanRow:
-        """Begin the span of a call of a module. The first call is that of the run's skill.
+        """Begin the span of a call of a module; the first span is that of the run's skill.
 
         Args:
             name: The id of the module.
@@ -245,7 +245,7 @@ class SpanLog:
         return row
 
     def _caller(self, chain: Sequence[str]) -> int:
-        """Return the number of a call's parent: the last open span of the calling module."""
+        """Return the number of a call's parent: the last open span of its caller, or the root."""
         if len(chain) > 1:
             for row in reversed(self._rows):
                 if row[NAME] == chain[-2] and not row[END]:
@@ -254,7 +254,7 @@ class SpanLog:
 
 
 def wait_text(name: str, since: float) -> str:
-    """Return the span of a task's wait for an answer, which ends now, as text.
+    """Return the span of a wait for an answer, as text; the wait ends now.
 
     Args:
         name: The name of the span, which says what the task waited for.

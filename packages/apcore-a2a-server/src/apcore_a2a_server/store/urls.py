@@ -64,7 +64,7 @@ def import_backend(backend: str, module: str = "") -> Any:
     """Return the package of a backend, or one of its modules, such as `.schema`.
 
     Raises:
-        ImportError: A package that it needs is not installed; the message says how to install it.
+        ImportError: A package for the backend is not installed; the message says how to install it.
     """
     try:
         return import_module(f"apcore_a2a_server.store.{backend}{module}")

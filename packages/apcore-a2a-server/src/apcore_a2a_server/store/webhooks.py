@@ -40,7 +40,7 @@ class Webhook:
         config: the push config as its client sees it.
         version: the protocol version that it was created in, and is notified in.
         failure: the reason why nothing is delivered any more; empty while the webhook works.
-        trace: the span of its task, as `str` writes a `Trace`; empty if it is unknown.
+        trace: `str` of the `Trace` of its task; empty if that is unknown.
     """
 
     config: TaskPushNotificationConfig = field(repr=False)
@@ -79,7 +79,7 @@ class Notification:
 
     Attributes:
         task_id: the task's id.
-        owner: the id of the principal that the task belongs to.
+        owner: the owner of the task, as in its `TaskRecord`.
         version: the version of the event.
         payload: the event.
         webhook: the webhook as it was when the notification was claimed.
@@ -108,7 +108,7 @@ class Attempt(NamedTuple):
         seconds: how long it took.
         result: `delivered`; `retried` if another attempt follows; otherwise `failed`.
         status: the HTTP status; 0 without a response.
-        reason: why it was not delivered; empty if it was.
+        reason: why the notification was not delivered; empty if it was.
 
     Example:
         ```python
@@ -153,7 +153,7 @@ class WebhookQuery:
     Attributes:
         task_id: the task; None for all tasks.
         owner: the owner of the tasks; None for all owners.
-        owner_prefix: the prefix of the owners, if no owner is given.
+        owner_prefix: the prefix of the owners' names, if `owner` is None; empty for all owners.
         state: the state of the webhooks: active, failed, or all for any.
         limit: the maximum number of webhooks to return.
     """
@@ -178,8 +178,8 @@ class WebhookStatus:
         owner: the owner of its task.
         webhook: the webhook.
         pending: the number of its pending notifications.
-        due: when the next attempt is due, in seconds since 1970; None if none is pending. While
-            an attempt is made, this is the time at which its claim expires.
+        due: when the next attempt is due, in seconds since 1970; None if no notification is
+            pending. While an attempt is made, this is the time at which its claim expires.
         attempts: the last attempts, the newest first.
     """
 
@@ -193,7 +193,7 @@ class WebhookStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """Limits on the notifications that a replica claims at once.
+    """Limits on the notifications that a replica claims in one call.
 
     Attributes:
         limit: the maximum number of notifications to claim.

@@ -19,7 +19,7 @@ def _message(message_id: str, text: str) -> Message:
 
 
 def _with_text(record: TaskRecord, text: str) -> TaskRecord:
-    """Return the record with *text* in its message."""
+    """Set the text of the only message of *record*; return the record."""
     record.task.history[0].parts[0].text = text
     return record
 
@@ -44,7 +44,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     assert page.records == [paused.record]
 
     resumed = state_change(paused.record, WORKING, run=True)
-    del resumed.record.task.history[0]  # the oldest message does not fit any more
+    del resumed.record.task.history[0]  # no room for the oldest message
     resumed_lease = await store.change(replace(resumed, known_messages=3))
     assert resumed_lease is not None
     assert await stored(store) == resumed.record
@@ -56,7 +56,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     events = await store.events("t1", 0)
     assert events is not None
     assert isinstance(events[0].payload, Task)
-    # the old message may be missing here too, but no other message may be in its place
+    # the oldest message may be missing here too, but nothing else may be in its place
     assert [*events[0].payload.history] in ([], [first_message])
 
 

@@ -62,9 +62,9 @@ async def all_that_belongs_to_the_ended_tasks_of_an_owner_is_deleted(store: Stor
         ("t3", "ada", True),
         ("t4", "bob", False),
     ):
-        new_task = new_record(task_id, owner, f"context of {task_id}")
+        new = new_record(task_id, owner, f"context of {task_id}")
         send_key = key if task_id in ("t1", "t4") else None
-        record, lease = await begun(store, new_task, [hook()], send_key)
+        record, lease = await begun(store, new, [hook()], send_key)
         if not is_open:
             await store.change(state_change(record, COMPLETED, lease))
 
@@ -149,7 +149,7 @@ async def a_shared_store_names_the_replicas_that_have_a_lease(store: Store) -> N
 
 
 @check
-async def spans_are_added_to_those_of_the_task(store: Store) -> None:
+async def spans_of_a_change_are_added_to_those_of_its_task(store: Store) -> None:
     if type(store).spans is OperatorPort.spans:  # a store need not keep spans
         return
     record, lease = await begun(store)

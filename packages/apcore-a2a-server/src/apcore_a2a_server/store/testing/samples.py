@@ -29,11 +29,11 @@ CHECKS: list[Check] = []
 """All checks, in the order of their definition."""
 
 LEASE = 0.2
-"""Seconds after which leases expire, in checks that wait until they expire."""
+"""A short lease or delay, in seconds, for checks that wait until it is over."""
 
 
 def new_record(task_id: str = "t1", owner: str = "ada", context_id: str = "c1") -> TaskRecord:
-    """Return a task with one message, before it is stored."""
+    """Return the record of a new task with one message."""
     message = Message(message_id=f"m-{task_id}", task_id=task_id, context_id=context_id)
     message.parts.append(Part(text=f"\x00 to {task_id}"))
     task = Task(id=task_id, context_id=context_id, history=[message])

@@ -44,7 +44,7 @@ def _config_id(notification: Notification) -> str:
 
 
 async def settle_all(store: Store) -> list[tuple[str, int]]:
-    """Settle all due notifications; return the id of the webhook and the version of each."""
+    """Settle all due notifications; return the webhook id and the event version of each."""
     settled: list[tuple[str, int]] = []
     while notifications := await claim_due(store):
         for notification in notifications:
@@ -68,9 +68,9 @@ async def webhooks_can_be_saved_and_deleted(store: Store) -> None:
 
 @check
 async def a_notification_of_a_new_task_has_its_large_message(store: Store) -> None:
-    new_task = new_record()
-    new_task.task.history[0].parts[0].text = "large" * LARGE_MESSAGE
-    record, _ = await begun(store, new_task, webhooks=[hook()])
+    new = new_record()
+    new.task.history[0].parts[0].text = "large" * LARGE_MESSAGE
+    record, _ = await begun(store, new, webhooks=[hook()])
     (notification,) = await claim_due(store)
     assert isinstance(notification.payload, Task)
     assert notification.payload.history == record.task.history
@@ -124,7 +124,7 @@ async def a_notification_that_is_not_settled_is_due_again(store: Store) -> None:
 
 
 @check
-async def a_postponed_notification_is_due_after_the_pause(store: Store) -> None:
+async def a_postponed_notification_is_due_after_the_delay(store: Store) -> None:
     await begun(store, webhooks=[hook("w1"), hook("w2")])
     for notification in await claim_due(store):
         is_first = notification.webhook.config.id == "w1"
@@ -160,7 +160,7 @@ async def a_replaced_webhook_is_notified_at_once(store: Store) -> None:
     await store.save_webhooks("t1", [replacement])
     (reclaimed,) = await claim_due(store)
     assert (reclaimed.webhook, reclaimed.attempts) == (replacement, 1)
-    assert await store.give_up(first, "it was the old one") == 0
+    assert await store.give_up(first, "the old URL failed") == 0
     await store.settle(first)
     await store.postpone(first, 0)
     assert not await claim_due(store)
