@@ -41,7 +41,7 @@ SUCCESS, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
 
 
 def run(arguments: SimpleNamespace) -> int:
-    """Run the command in *arguments*; return the exit code."""
+    """Run the command in *arguments* and report its errors; return the exit code."""
     out = _printer(plain=arguments.as_json or not (sys.stdout and sys.stdout.isatty()))
     try:
         while True:
@@ -187,7 +187,7 @@ def _add_suggestion(
 
 @contextmanager
 def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLines]:
-    """Show the progress of a task on standard error; in a single line if that is a terminal.
+    """Show the progress of a task on standard error; on most terminals, in a single line.
 
     Args:
         out: The printer of the command.
@@ -252,7 +252,7 @@ def _send_options(arguments: SimpleNamespace) -> dict[str, Any]:
 
 
 def _cancel(client: SyncA2AClient, task: Task | None) -> None:
-    """Cancel a task that is still running, because its client is about to exit."""
+    """Cancel *task* unless it is settled: its client is about to exit."""
     if task and task.id and not task.status.state.is_settled:
         try:
             client.cancel_task(task.id)

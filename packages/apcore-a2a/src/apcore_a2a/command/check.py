@@ -193,9 +193,9 @@ class _VersionChecks:
         self._wire = wire
         self._card = card
         self._version = version
-        self._skill, self._message = _choose_message(card, arguments)
+        self._skill_id, self._message = _choose_message(card, arguments)
         self._task: Task | None = None
-        skill = card.skill(self._skill or "")
+        skill = card.skill(self._skill_id or "")
         is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS
         self._skip_reason = (
             "the only skill is destructive or needs approval: name it to call it"
@@ -230,7 +230,7 @@ class _VersionChecks:
         if self._skip_reason:
             raise Skipped(self._skip_reason)
         try:
-            task = self._client.send_message(self._message, skill=self._skill)
+            task = self._client.send_message(self._message, skill=self._skill_id)
             self._task = self._client.wait(task)
         except (InvalidParamsError, SkillNotFoundError) as error:
             self._skip_reason = f"the message was refused ({error}): try SKILL and --input"
@@ -242,17 +242,18 @@ class _VersionChecks:
         task = self._require_task()
         fetched = self._client.get_task(task.id)
         _expect(fetched.id == task.id, f"the agent returned the task {fetched.id}")
-        _expect(fetched.status.state == task.status.state, f"the state is {fetched.status.state}")
-        return f"returned the task, {fetched.status.state}"
+        state, fetched_state = task.status.state, fetched.status.state
+        _expect(fetched_state == state, f"the state was {state}, and is {fetched_state} now")
+        return f"returned the task, {fetched_state}"
 
     def stream(self) -> str:
-        """Send a message, and read its events."""
+        """Send a message, and read the events of the stream."""
         if not self._card.capabilities.streaming:
             raise Skipped("the card says that there are no streams")
         if self._skip_reason:
             raise Skipped(self._skip_reason)
         count, task = 0, Task("", TaskStatus(TaskState.UNSPECIFIED))
-        for event in self._client.stream_message(self._message, skill=self._skill):
+        for event in self._client.stream_message(self._message, skill=self._skill_id):
             count, task = count + 1, apply_event(task if count else None, event)
         _expect(count, "there was no event")
         return f"{count} event{'' if count == 1 else 's'}, {_describe(task)}"
@@ -260,9 +261,9 @@ class _VersionChecks:
     def cancel(self) -> str:
         """Cancel a task that has just been created, unless it has ended already."""
         self._require_task()
-        task = self._client.send_message(self._message, skill=self._skill, blocking=False)
+        task = self._client.send_message(self._message, skill=self._skill_id, blocking=False)
         if not task.id or task.status.state.is_terminal:
-            return "nothing to cancel: the task had ended"
+            return "nothing to cancel: no task is open"
         try:
             canceled = self._client.cancel_task(task.id)
         except A2AServerError as error:
@@ -296,7 +297,10 @@ class _VersionChecks:
         return _expect_status(self._wire.ask(MALFORMED, path=self._path("/message:send")), 400)
 
     def refused_stream(self) -> str:
-        """Request the stream of an unknown task and, over JSON-RPC, a stream without a message."""
+        """Request streams that the agent must refuse.
+
+        Subscribe to an unknown task; over JSON-RPC, also call the send method without a message.
+        """
         if not self._speaks_json_rpc():
             path = self._path(f"/tasks/{UNKNOWN_TASK}:subscribe")
             statuses = (404,) if self._card.capabilities.streaming else (400, 404)
@@ -319,7 +323,7 @@ class _VersionChecks:
 
     def _path(self, path: str) -> str:
         """Prefix *path* with the base path of the request that `_speaks_json_rpc` sent."""
-        return self._wire.last.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
+        return self._wire.last_request.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
 
     def _require_task(self) -> Task:
         if self._task is None or not self._task.id:
@@ -328,7 +332,7 @@ class _VersionChecks:
 
 
 def _choose_message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
-    """Return the skill to call, by default the only one, and the message for it.
+    """Return the id of the skill to call, by default the only one, and the message for it.
 
     The default message is an example of the skill.
     """

@@ -11,7 +11,7 @@ import click
 from apcore_a2a._parts import import_part
 
 PROGRAM = "apcore-a2a"
-FAILED = 2
+OTHER_ERROR = 2
 """The exit code for errors that have no other code."""
 
 
@@ -150,7 +150,7 @@ def _report_error(subcommand: Subcommand, error: BaseException) -> int:
         _print_error(place + (error.strerror or str(error)).partition("\n")[0])
     else:
         _print_error(subcommand.unexpected_message.format(error))
-    return FAILED
+    return OTHER_ERROR
 
 
 def _print_error(message: str) -> None:

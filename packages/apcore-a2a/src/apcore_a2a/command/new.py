@@ -34,7 +34,7 @@ def test_it_greets_a_person_by_name() -> None:
     "README.md": """\
 # $folder
 
-An A2A agent with one skill, `$skill`, in `extensions/$skill.py`. Each file there adds skills.
+An A2A agent with one skill, `$skill`, in `extensions/$skill.py`. Files in that folder add skills.
 
     apcore-a2a serve --host 127.0.0.1        # in this folder
     apcore-a2a card http://127.0.0.1:8000    # in another terminal

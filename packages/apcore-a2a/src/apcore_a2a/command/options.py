@@ -76,7 +76,7 @@ class CommandOptions:
     agent: Sequence[str] | None = option(
         None,
         "Target with one module or agent; SKILL is the id of its skill.",
-        otherwise="the id of the module",
+        otherwise="for SKILL, the id of the module",
         metavar="[SKILL=]TARGET",
     )
     remote: Sequence[Any] | None = option(
@@ -192,11 +192,11 @@ class OptionsCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by section."""
-        flags = {p.declared.name: p for p in self.params if isinstance(p, Flag)}
-        for title, options in group_by_section(flag.declared for flag in flags.values()):
+        flags_by_name = {p.declared.name: p for p in self.params if isinstance(p, Flag)}
+        for title, options in group_by_section(flag.declared for flag in flags_by_name.values()):
             with formatter.section(title):
                 formatter.write_dl(
-                    [flags[declared.name].get_help_record(ctx) for declared in options]
+                    [flags_by_name[declared.name].get_help_record(ctx) for declared in options]
                 )
         other_params = [p for p in self.get_params(ctx) if not isinstance(p, Flag)]
         records = [record for p in other_params if (record := p.get_help_record(ctx))]

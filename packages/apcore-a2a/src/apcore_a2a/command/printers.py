@@ -167,7 +167,7 @@ class Printer:
         self._print_error(f"    {text}")
 
     def progress(self, state: str, text: str) -> None:
-        """Print a progress message, after the state of its task."""
+        """Print the state of a task, and its progress message."""
         self._print_error(state, text)
 
     def _print_error(self, *parts: str) -> None:

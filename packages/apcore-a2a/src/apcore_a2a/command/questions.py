@@ -19,7 +19,7 @@ class Question:
 
     Attributes:
         parts: The parts to show, without the data that is shown as choices or prompts.
-        choices: The choices that the parts do not show.
+        choices: The choices; empty if the text of the parts shows them all.
         schema: JSON Schema of an answer with several values; empty if the answer is a single text.
     """
 
@@ -36,7 +36,7 @@ class Question:
             return cls(parts)
         data = pending.get("data")
         details = data if is_object(data) else Json()
-        texts = " ".join(part.text for part in parts if part.text)
+        text = " ".join(part.text for part in parts if part.text)
         declared_choices: list[Any] = pending.get("choices") or details.get("choices") or []
         is_list = type(declared_choices) is list
         choices = tuple(map(_choice_text, declared_choices if is_list else ()))
@@ -50,7 +50,7 @@ class Question:
         )
         return cls(
             tuple(part for part in parts if not (is_redundant and _pending_input(part))),
-            () if all(choice in texts for choice in choices) else choices,
+            () if all(choice in text for choice in choices) else choices,
             schema if is_form else {},
         )
 

@@ -116,7 +116,7 @@ def make_folder(path: str) -> Path:
 
 
 def read_text(text: str) -> str:
-    """Return *text*, or the content of FILE if it is `@FILE`, or of stdin if it is `-`."""
+    """Return *text*; for `@FILE` the content of FILE, and for `-` that of standard input."""
     try:
         if text == "-":
             return sys.stdin.read().removeprefix("\ufeff")

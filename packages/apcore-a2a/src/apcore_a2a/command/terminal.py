@@ -145,7 +145,7 @@ class Terminal(Printer):
         self._print_parts(parts or (message.parts if message else ()), indent=0)
 
     def chunk(self, value: Any) -> None:
-        """Print a chunk, continuing the line of the last one if both are text."""
+        """Print a chunk, continuing the line of the previous one if both are text."""
         self.chunks += 1
         if isinstance(value, str):
             self._out.out(clean(value), end="", highlight=False)

@@ -49,17 +49,17 @@ class Wire(httpx.Client):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.last = httpx.Request("POST", "")
+        self.last_request = httpx.Request("POST", "")
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Send a request, and remember it with its credentials."""
-        self.last = request
+        self.last_request = request
         return super().send(request, **options)
 
     @property
     def is_json_rpc(self) -> bool:
         """Whether the last request was JSON-RPC, and not HTTP+JSON."""
-        media_type: str = self.last.headers.get("content-type", "")
+        media_type: str = self.last_request.headers.get("content-type", "")
         return media_type.startswith("application/json")
 
     def ask(self, content: bytes, method: str = "POST", path: str | None = None) -> Answer:
@@ -74,10 +74,10 @@ class Wire(httpx.Client):
             httpx.HTTPError: There was no complete answer.
         """
         replaced = ("accept", "content-length", "content-type", "transfer-encoding")
-        headers = {name: v for name, v in self.last.headers.items() if name not in replaced}
+        headers = {name: v for name, v in self.last_request.headers.items() if name not in replaced}
         headers |= {"accept": f"{EVENT_STREAM}, application/json, application/a2a+json"}
         headers |= {"content-type": "application/json"} if content else {}
-        url = httpx.URL(self.last.url)
+        url = httpx.URL(self.last_request.url)
         url = url if path is None else url.copy_with(path=path)
         request = self.build_request(method, url, headers=headers, content=content or None)
         response = super().send(request, stream=True, auth=None, follow_redirects=False)
