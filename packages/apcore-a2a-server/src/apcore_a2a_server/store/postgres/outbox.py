@@ -76,7 +76,7 @@ class DatabaseOutbox(Store):
         return payload
 
     async def add_large_messages(self, task: Task, first: int) -> None:
-        """Put the large messages into a task's history, which *first* messages precede."""
+        """Put the large messages into a history from which *first* messages were dropped."""
         parameters = missing_messages(task, first)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
@@ -87,7 +87,7 @@ class DatabaseOutbox(Store):
         await self._database.execute(sql.add_missed, task_id=task_id, versions=versions)
 
     async def mark_next_due(self, task_id: str) -> None:
-        """Mark the next notifications due now; on failure the poll picks them up later."""
+        """Mark a task's next notifications due now; on failure the poll picks them up later."""
         with suppress(UnavailableError):
             await self._database.execute(sql.mark_due, task_id=task_id)
 
@@ -101,7 +101,7 @@ class DatabaseOutbox(Store):
     ) -> None:
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
         columns = notification_columns(notification, attempt)
-        await self._database.execute(sql.postpone, **columns, lease_seconds=float(seconds))
+        await self._database.execute(sql.postpone, **columns, seconds=float(seconds))
 
     async def give_up(
         self, notification: Notification, reason: str, attempt: Attempt | None = None
@@ -123,11 +123,11 @@ class DatabaseOutbox(Store):
         webhook = {"task_id": task_id, "config_id": config_id}
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=task_id)
-            has_failed: bool | None = await session.fetch_value(sql.get_webhook, **webhook)
+            has_failed: bool | None = await session.fetch_value(sql.webhook_has_failed, **webhook)
             if not has_failed:
                 return None if has_failed is None else 0
             await session.execute(sql.reactivate, **webhook)
-            events = await session.fetch(sql.later_events, **webhook)
+            events = await session.fetch(sql.events_after_dead_letters, **webhook)
             versions = [version for version, body in events if is_state(unpack_payload(body))]
             count = int(await session.fetch_value(sql.requeue, **webhook, versions=versions))
         self.wake_listener()
@@ -138,7 +138,11 @@ class DatabaseOutbox(Store):
         return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Give up notifications beyond the first *max_pending* of an owner; return how many."""
+        """Fail webhooks with notifications beyond an owner's first *max_pending*.
+
+        Returns:
+            The number of notifications that were given up.
+        """
         owner_rows = await self._database.fetch(sql.count_pending)
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         for owner in owners:
@@ -192,6 +196,7 @@ async def _replace(
     arrays = webhook_arrays(webhooks, attempts)
     await session.execute(sql.add_webhooks, task_id=task_id, **arrays)
     await session.execute(sql.delete_notifications_of_removed_webhooks, task_id=task_id, **arrays)
-    edited = (webhook for webhook in webhooks if not webhook.failure and webhook not in existing)
-    edited_ids = [webhook.config.id for webhook in edited]
-    await session.execute(sql.restart, task_id=task_id, config_ids=edited_ids)
+    new_or_changed = [
+        webhook.config.id for webhook in webhooks if not webhook.failure and webhook not in existing
+    ]
+    await session.execute(sql.restart_delivery, task_id=task_id, config_ids=new_or_changed)

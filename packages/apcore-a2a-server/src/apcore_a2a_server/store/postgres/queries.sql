@@ -41,9 +41,9 @@ SELECT :call_index::int AS call_index;
 
 -- change_state: Change the state and the lease of a task that still has the version `base`.
 -- If `epoch` is given, the lease must have it. `missed` is true if webhooks were saved while this
--- statement waited for the row lock: it does not see them. `behind` is true if a notification
--- waits for an earlier one of its webhook (after a failed attempt all of them are postponed),
--- `notifies` if any notification was added.
+-- statement waited for the row lock: it does not see them. `behind` is true if a new notification
+-- is not due yet, as earlier ones of its webhook are leased or postponed; `notifies` is true if
+-- any notification was added.
 WITH known AS (
     SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = :task_id
 ), task AS (
@@ -90,7 +90,7 @@ SELECT :call_index::int AS call_index, epoch, first_event, task.hooks <> known.h
     EXISTS (SELECT FROM notification) AS notifies
 FROM task, known;
 
--- add_chunks: Add chunks to the event log of a task that still has the version `base`.
+-- add_chunks: Add chunks or progress to the events of a task that still has the version `base`.
 -- The task's body is not written: readers append the chunks after `body_version`.
 WITH task AS (
     UPDATE apcore_a2a.tasks SET version = :version
@@ -118,7 +118,7 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 -- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
--- get_last_change: Return the row of a change again, and its event, to find out if it was stored.
+-- get_last_change: Return an event by its version, with the row of its change as in `change_state`.
 SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
@@ -130,7 +130,7 @@ SELECT version, epoch FROM apcore_a2a.tasks WHERE id = :task_id;
 SELECT id, version FROM apcore_a2a.tasks WHERE id = ANY(:ids::text[]);
 
 -- get: Return the record of a task; if an owner is given, only if it is the owner's.
--- `later_events` are the events since its body was written.
+-- `later_events` are the events since the body was written.
 SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
@@ -173,7 +173,7 @@ SELECT body FROM (
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete tasks of conversations that ended `ttl` seconds ago, and ended tasks beyond `kept`.
+-- prune: Delete tasks of conversations ended `ttl` seconds ago, and all but `kept` ended tasks.
 -- A task with a pending notification is kept, unless the notification is a day old.
 WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
@@ -245,7 +245,7 @@ FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 -- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
 -- claiming are skipped, and so are those that may not be started again yet. The column
 -- `attempts` counts starts after the first one; `pauses` has the seconds from each start to the
--- next. A clock that was set back must not make a pause longer.
+-- next. A clock that was set back must not make that time longer.
 WITH expired AS (
     SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp() AND (
         resume IS NULL OR deadline IS NOT NULL OR clock_timestamp() NOT BETWEEN started AND started
@@ -312,12 +312,12 @@ SELECT body, version, failure, trace FROM apcore_a2a.webhooks WHERE task_id = :t
 -- count_failed_webhooks: Count the webhooks that have failed.
 SELECT count(*) FROM apcore_a2a.webhooks WHERE failure <> '';
 
--- lock_webhooks: Lock the webhooks of a task until the end of the transaction.
--- A change that waits for this lock learns from `hooks` that it has missed new webhooks.
+-- lock_webhooks: Lock the row of a task until the end of the transaction, to edit its webhooks.
+-- A change that waits for this lock learns from `hooks` that it may have missed the edit.
 UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 
--- get_attempts: Return the attempts of the webhooks of a task, whose rows are about to be replaced.
--- The lock makes `settle` and `postpone` wait until the rows are gone; then they do nothing.
+-- get_attempts: Return the attempts of the webhooks of a task, and lock the rows of the webhooks.
+-- `settle` and `postpone` then wait until these rows are replaced, and do nothing.
 SELECT body, attempts FROM apcore_a2a.webhooks WHERE task_id = :task_id FOR UPDATE;
 
 -- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
@@ -342,7 +342,7 @@ FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::t
 -- delete_notifications_of_removed_webhooks: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
 
--- restart: Make the notifications of replaced webhooks due at once, with no attempts yet.
+-- restart_delivery: Make the notifications of replaced webhooks due at once, with no attempts yet.
 UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
 FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
 AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
@@ -367,7 +367,7 @@ WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EX
     AND p.version < o.version AND p.due IS NOT NULL
 );
 
--- claim_notifications: Lease the next notification of each webhook with a free slot.
+-- claim_notifications: Lease the next due notification of webhooks, as far as slots are free.
 -- Each owner has a limited number of slots, and so has each of its hosts. `pair` finds the pairs of
 -- owner and host with pending notifications one by one, each with one index lookup: a host with
 -- many notifications costs no more than other hosts. All hosts of an owner without a free slot are
@@ -413,8 +413,8 @@ JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = leased.task_id AND w.config_id = leased.config_id;
 
 -- settle: Delete a notification that was delivered, and add the attempt to those of its webhook.
--- It must not have been leased again meanwhile, nor its webhook replaced. The row of the webhook is
--- locked before the notification, as by all statements that lock both.
+-- The notification must not have been leased again meanwhile, nor its webhook replaced. The row of
+-- the webhook is locked before the notification, as by all statements that lock both.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
@@ -438,7 +438,7 @@ WITH hook AS (
     RETURNING 1
 )
 UPDATE apcore_a2a.outbox later SET
-    due = clock_timestamp() + make_interval(secs => :lease_seconds)
+    due = clock_timestamp() + make_interval(secs => :seconds)
 FROM apcore_a2a.outbox o
 WHERE later.task_id = o.task_id AND later.config_id = o.config_id AND later.due IS NOT NULL
 AND o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
@@ -457,14 +457,14 @@ WITH failed AS (
 )
 SELECT count(*) FROM dead;
 
--- get_webhook: Return whether a webhook of a task has failed.
+-- webhook_has_failed: Return whether a webhook of a task has failed.
 SELECT failure <> '' AS has_failed FROM apcore_a2a.webhooks
 WHERE task_id = :task_id AND config_id = :config_id;
 
 -- reactivate: Make a failed webhook active again.
 UPDATE apcore_a2a.webhooks SET failure = '' WHERE task_id = :task_id AND config_id = :config_id;
 
--- later_events: Return the events of a task after the last dead letter of a webhook.
+-- events_after_dead_letters: Return the events of a task after the last dead letter of a webhook.
 SELECT version, body FROM apcore_a2a.events WHERE task_id = :task_id AND version > (
     SELECT max(version) FROM apcore_a2a.outbox
     WHERE task_id = :task_id AND config_id = :config_id

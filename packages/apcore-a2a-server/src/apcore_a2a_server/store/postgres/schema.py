@@ -62,7 +62,7 @@ async def _convert_bodies(connection: Any) -> None:
 
 
 async def _create_schema(connection: Any) -> None:
-    """Create the schema, unless it exists."""
+    """Create the schema and its table of migrations, unless they exist."""
     # `CREATE SCHEMA IF NOT EXISTS` needs the right to create schemas even if the schema exists.
     if await connection.fetchval("SELECT to_regnamespace('apcore_a2a')") is None:
         await connection.execute("CREATE SCHEMA apcore_a2a")

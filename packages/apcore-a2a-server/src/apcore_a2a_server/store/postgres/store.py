@@ -102,7 +102,7 @@ class PostgresStore(DatabaseOutbox):
             raise unavailable_error(error) from None
 
     async def _migrate(self) -> None:
-        """Migrate the schema, unless it is the latest version already."""
+        """Migrate the schema, unless it has the latest version already."""
         async with self._database.session() as session:
             if await is_latest(session.connection):
                 return
@@ -133,7 +133,7 @@ class PostgresStore(DatabaseOutbox):
         return await retry_while_unavailable(attempt, self.lease_seconds)
 
     async def clear(self) -> None:
-        """Delete all tasks and everything that belongs to them."""
+        """Delete all tasks with everything that belongs to them, and the reports of replicas."""
         await self._database.execute(sql.clear)
 
     async def create(self, new_task: NewTask) -> Lease:
@@ -306,7 +306,7 @@ class PostgresStore(DatabaseOutbox):
             total += int(pruned)
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the task owners whose names begin with a prefix."""
+        """Return the task owners whose names begin with a prefix; none for an empty prefix."""
         bounds = {"owner": owner_bytes(prefix), "owner_end": owner_bytes(prefix_end(prefix))}
         return [owner_text(owner) for (owner,) in await self._database.fetch(sql.owners, **bounds)]
 

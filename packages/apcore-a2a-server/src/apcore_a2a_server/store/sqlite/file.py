@@ -74,7 +74,7 @@ class ProcessLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Lock the file; the operating system unlocks it if the process ends without doing so.
+        """Lock the file; the operating system unlocks it if the process ends without `release`.
 
         Raises:
             UnavailableError: Another process has locked it.

@@ -81,7 +81,7 @@ class FileOutbox(FileStore):
         """Delete a notification that was delivered; the webhook's next one becomes due."""
         columns = notification_columns(notification, attempt)
         if connection.execute(sql.settle, columns).rowcount:
-            connection.execute(sql.postpone, columns | {"due": time.time()})
+            connection.execute(sql.set_due, columns | {"due": time.time()})
             connection.execute(sql.add_attempt, columns)
 
     @writes
@@ -95,7 +95,7 @@ class FileOutbox(FileStore):
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
         columns = notification_columns(notification, attempt)
         if connection.execute(sql.is_claimed, columns).fetchone():
-            connection.execute(sql.postpone, columns | {"due": time.time() + seconds})
+            connection.execute(sql.set_due, columns | {"due": time.time() + seconds})
             connection.execute(sql.add_attempt, columns)
 
     @writes
@@ -126,11 +126,11 @@ class FileOutbox(FileStore):
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
         """Make a failed webhook active again; make its dead letters and missed states due."""
         parameters = {"task_id": task_id, "config_id": config_id, "now": time.time()}
-        row = connection.execute(sql.get_webhook, parameters).fetchone()
+        row = connection.execute(sql.webhook_has_failed, parameters).fetchone()
         if row is None or not row["has_failed"]:
             return None if row is None else 0
         connection.execute(sql.reactivate, parameters)
-        later_rows = connection.execute(sql.later_events, parameters).fetchall()
+        later_rows = connection.execute(sql.events_after_dead_letters, parameters).fetchall()
         requeued_count = connection.execute(sql.requeue, parameters).rowcount
         state_rows = [row for row in later_rows if is_state(unpack_payload(row["body"]))]
         notifications = [parameters | dict(row) for row in state_rows]
@@ -139,7 +139,11 @@ class FileOutbox(FileStore):
         return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Give up notifications beyond the first *max_pending* of an owner; return how many."""
+        """Fail webhooks with notifications beyond an owner's first *max_pending*.
+
+        Returns:
+            The number of notifications that were given up.
+        """
         owner_rows = await self._count_pending()
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         dead_letters = await self.dead_letter(owners, max_pending) if owners else 0
@@ -190,7 +194,7 @@ def replace_webhooks(
         for webhook in webhooks
         if not webhook.failure and webhook not in existing
     ]
-    connection.executemany(sql.restart, new_or_changed)
+    connection.executemany(sql.restart_delivery, new_or_changed)
 
 
 def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
@@ -211,7 +215,7 @@ def add_notifications(connection: Connection, task_id: str, events: Sequence[Eve
 
 
 def _next_notifications(request: ClaimRequest, connection: Connection) -> list[Notification]:
-    """Return the next notification of each webhook whose host has a free slot, by due time."""
+    """Return due notifications for hosts with a free slot, one per webhook, earliest first."""
     now = time.time()
     rows: list[Row] = []
     host_counts: Counter[str] = Counter()
@@ -236,7 +240,7 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, first: int) -> None:
-    """Put the large messages into a task's history, before which the task had *first* messages."""
+    """Put the large messages into a history from which *first* messages were dropped."""
     parameters = missing_messages(task, first)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)
@@ -248,7 +252,7 @@ def _free_pairs(
 ) -> Iterator[tuple[float, str, str]]:
     """Yield due time, owner and host of each pair with a free slot and due notifications.
 
-    Each pair takes one index lookup. If an owner has no free slot, all its hosts are skipped.
+    Each pair takes at most two index lookups. The hosts of a busy owner are skipped.
     """
     pair = connection.execute(sql.first_pair).fetchone()
     while pair is not None:

@@ -36,10 +36,10 @@ WHERE id = :task_id;
 -- get_spans: Return the spans of a task.
 SELECT spans FROM tasks WHERE id = :task_id;
 
--- save_body: Write a body of a task that contains the chunks of its events.
+-- save_body: Write the body of a task with the chunks of its events.
 UPDATE tasks SET body = :body, body_version = :version, version = :version WHERE id = :task_id;
 
--- save_version: Set the version of a task to which chunks were added, without writing its body.
+-- save_version: Set the version of a task with new chunks or progress, without writing its body.
 UPDATE tasks SET version = :version WHERE id = :task_id;
 
 -- add_event: Add an event to the event log of a task.
@@ -142,7 +142,7 @@ WHERE id = :task_id AND epoch = :epoch AND expires IS NOT NULL;
 -- Leases expire by the monotonic clock, deadlines by the time of day (`now`). The rows
 -- have the epoch that `claim` sets. The column `attempts` counts starts after the first one;
 -- `pauses` has, as JSON, the seconds from each start to the next. A clock that was set back must
--- not make a pause longer.
+-- not make that time longer.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
     epoch + 1 AS epoch, attempts + 1 AS attempts
 FROM tasks WHERE expires <= :monotonic_now AND (resume IS NULL OR :now NOT BETWEEN started
@@ -199,26 +199,26 @@ DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
     SELECT config_id FROM webhooks WHERE task_id = :task_id
 );
 
--- restart: Make the notifications of a replaced webhook due at once, with no attempts yet.
+-- restart_delivery: Make the notifications of a replaced webhook due at once, with no attempts yet.
 UPDATE outbox SET attempts = 0, due = :now, host = :host
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
 -- add_notifications: Add a notification of an event for each active webhook of a task.
--- After a failed attempt all notifications of a webhook are postponed, new ones too.
+-- The notification is due no earlier than the webhook's others, which may be leased or postponed.
 INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)
 SELECT t.id, w.config_id, :version, t.owner, w.host, :body, :now, coalesce((
     SELECT max(o.due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
 ), :now)
 FROM tasks t JOIN webhooks w ON w.task_id = t.id WHERE t.id = :task_id AND w.failure = '';
 
--- first_pair: Return the first owner and host with pending notifications, and when they are due.
+-- first_pair: Return the first owner and host with pending notifications, and the next due time.
 SELECT due, owner, host FROM outbox WHERE due IS NOT NULL ORDER BY owner, host, due LIMIT 1;
 
 -- next_host: Return the owner's next host.
 SELECT due, owner, host FROM outbox WHERE due IS NOT NULL AND owner = :owner AND host > :host
 ORDER BY owner, host, due LIMIT 1;
 
--- next_owner: Return the next owner, with the first host.
+-- next_owner: Return the next owner, with its first host.
 SELECT due, owner, host FROM outbox WHERE due IS NOT NULL AND owner > :owner
 ORDER BY owner, host, due LIMIT 1;
 
@@ -245,7 +245,7 @@ AND attempts = :attempts AND EXISTS (
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config
 );
 
--- is_claimed: Return a row if the notification is still leased and its webhook was not replaced.
+-- is_claimed: Return a row unless the notification was leased again or its webhook replaced.
 SELECT 1 FROM outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (
@@ -253,7 +253,7 @@ AND attempts = :attempts AND EXISTS (
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config
 );
 
--- postpone: Set when the notifications of a webhook are due.
+-- set_due: Set when the notifications of a webhook are due.
 UPDATE outbox SET due = :due
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
@@ -275,14 +275,14 @@ UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id
 UPDATE outbox SET due = NULL, failure = :reason
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
--- get_webhook: Return whether a webhook of a task has failed.
+-- webhook_has_failed: Return whether a webhook of a task has failed.
 SELECT failure <> '' AS has_failed FROM webhooks
 WHERE task_id = :task_id AND config_id = :config_id;
 
 -- reactivate: Make a failed webhook active again.
 UPDATE webhooks SET failure = '' WHERE task_id = :task_id AND config_id = :config_id;
 
--- later_events: Return the events of a task after the last dead letter of a webhook.
+-- events_after_dead_letters: Return the events of a task after the last dead letter of a webhook.
 SELECT version, body FROM events WHERE task_id = :task_id AND version > (
     SELECT max(version) FROM outbox WHERE task_id = :task_id AND config_id = :config_id
 ) ORDER BY version;
@@ -315,7 +315,7 @@ FROM outbox WHERE due IS NOT NULL GROUP BY owner;
 -- Checks
 
 
--- list_objects: Return the tables and indexes, without those that SQLite has created itself.
+-- list_objects: Return the tables and indexes, without the indexes that SQLite creates itself.
 SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL;
 
 -- count_states: Count the tasks in each state.

@@ -230,7 +230,7 @@ class SqliteStore(FileOutbox):
 
     @reads
     def owners(self, connection: Connection, prefix: str) -> list[str]:
-        """Return the task owners whose names begin with a prefix."""
+        """Return the task owners whose names begin with a prefix; none for an empty prefix."""
         bounds = {"owner": prefix, "owner_end": prefix_end(prefix)}
         return [owner for (owner,) in connection.execute(sql.owners, bounds)]
 
