@@ -173,8 +173,8 @@ class LeaseKeeper:
         last_check = time.monotonic()
         while True:
             now, lease_seconds = time.monotonic(), self._store.lease_seconds
-            # A new lease was taken after the last check. Counting from that check may stop its run
-            # a little early, but never late.
+            # A new lease is counted from the last check. Unless the reply was slow, the store took the
+            # lease after that check, so its run may stop a little early, but not late.
             leases = self._tasks.leases()
             self._renewed_at = {lease: self._renewed_at.get(lease, last_check) for lease in leases}
             for lease, renewed_at in self._renewed_at.items():
@@ -234,7 +234,7 @@ class LeaseKeeper:
     async def _poll_changes(self) -> None:
         """Poll for changes by other replicas, to wake readers and stop runs of this process.
 
-        Change notifications make this faster, but may be lost.
+        Change notifications arrive sooner, but may be lost.
         """
         while True:
             await asyncio.sleep(CHANGE_POLL_INTERVAL)
