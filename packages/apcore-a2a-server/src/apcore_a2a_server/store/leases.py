@@ -173,8 +173,8 @@ class LeaseKeeper:
         last_check = time.monotonic()
         while True:
             now, lease_seconds = time.monotonic(), self._store.lease_seconds
-            # A new lease is counted from the last check. Unless the reply was slow, the store took the
-            # lease after that check, so its run may stop a little early, but not late.
+            # A new lease is counted from the last check. Unless the reply was slow, the store took
+            # it after that check, so its run may stop a little early, but not late.
             leases = self._tasks.leases()
             self._renewed_at = {lease: self._renewed_at.get(lease, last_check) for lease in leases}
             for lease, renewed_at in self._renewed_at.items():
