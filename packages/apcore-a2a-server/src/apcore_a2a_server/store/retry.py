@@ -20,8 +20,8 @@ async def retry_while_unavailable(
     """Return the result of *attempt*, repeated while the store can't be used.
 
     Args:
-        attempt: The function to call; its argument says whether this is a retry. An earlier attempt
-            may then have succeeded although its reply was lost.
+        attempt: The function to call; its argument says whether the call is a retry. If so, an
+            earlier call may have succeeded although its reply was lost.
         lease_seconds: How long a lease lasts; after that the writer may have lost the task.
 
     Raises:

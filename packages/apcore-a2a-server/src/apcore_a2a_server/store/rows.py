@@ -41,7 +41,7 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
     """Return the columns of a task without its owner.
 
     Large messages of the history are stored in rows of their own, and the body has gaps instead.
-    If the messages were not counted, these rows could not be found again: the body has no gaps.
+    If the messages were not counted, these rows could not be found again, so the body has no gaps.
     """
     task = record.task
     return {
@@ -59,7 +59,7 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
 
 
 def change_columns(change: Change) -> dict[str, Any]:
-    """Return the columns of a task after a change of state, and values that decide its lease."""
+    """Return the columns of a task after a change of state, with flags and spans of the change."""
     state = change.record.task.status.state
     return {
         **task_columns(change.record),
@@ -158,7 +158,7 @@ def notification_columns(
 ) -> dict[str, Any]:
     """Return the parameters that identify a notification, its claim and its webhook.
 
-    They also have the line of *attempt*, if any, and the maximum size of a webhook's lines.
+    Also return the line of *attempt*, if any, and the maximum size of a webhook's lines.
     """
     return {
         "line": "" if attempt is None else attempt.line(),
@@ -202,7 +202,7 @@ def backlog_from(owner_rows: Iterable[Any], dead_letters: int) -> Backlog:
 
     Args:
         owner_rows: The number of pending notifications and the age of the oldest, by owner.
-        dead_letters: How many of these were given up after they were counted.
+        dead_letters: How many of these notifications were given up after the count.
     """
     counts = [(row["pending"], row["age"]) for row in owner_rows]
     pending = sum(count for count, _ in counts)
@@ -243,7 +243,7 @@ def sql_conditions(
 def _owner_parameters(
     owner: str | None, prefix: str, encode_owner: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """Return the parameters for an owner, or for all owners that begin with a prefix."""
+    """Return the parameters for an owner, or for all whose names begin with a prefix."""
     return {
         "owner": encode_owner(prefix if owner is None else owner),
         "owner_end": encode_owner(prefix_end(prefix)),

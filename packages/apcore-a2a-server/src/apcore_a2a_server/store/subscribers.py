@@ -41,7 +41,7 @@ async def follow(
         first: An event to begin with: a snapshot of the task at version *after*.
         until: The states in which the stream ends: `SETTLED`, or `TERMINAL` to read on at a pause.
             The stream ends too if the task is deleted.
-        on_pause: Called when the reader has all events of a paused task, perhaps repeatedly.
+        on_pause: Called whenever the reader of a paused task begins to wait for more events.
         idle: Seconds without an event after which a keep-alive is yielded.
     """
     if first is not None:

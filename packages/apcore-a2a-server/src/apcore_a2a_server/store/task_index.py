@@ -20,7 +20,7 @@ Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
 MAX_UNLISTED = 100
-"""An index of up to this many tasks has no lists, which would take more memory."""
+"""Number of tasks above which an index gets lists, which take more memory."""
 
 MAX_BLOCK = 512
 """Maximum number of items in a block of a `Listing`: adding or removing an item moves no more."""
@@ -37,7 +37,7 @@ _updated = attrgetter("updated")
 _time = attrgetter("time")
 
 
-# There are many, and they form no cycles: the garbage collector need not scan them.
+# Stored tasks are many, and form no cycles: the garbage collector need not scan them.
 class StoredTask(Struct, gc=False):
     """A task as bytes, and values by which queries find it without reading the bytes.
 
@@ -189,7 +189,7 @@ class EndedTasks:
         """`updated` of the last task whose time was before that of its predecessor; 0 for none."""
 
     def add(self, task: StoredTask) -> None:
-        """Add a task that has ended now."""
+        """Add a task that has ended after those added before."""
         last = self.updated.last
         if last is not None and task.time < last.time:
             self._disorder = task.updated
@@ -346,7 +346,7 @@ class MessageBytes:
 def large_messages(
     task: Task, known_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
 ) -> list[Encoded]:
-    """Return the large messages of a history with their bytes; equal kept bytes are reused.
+    """Return the large messages of a history with their bytes; equal *kept_bodies* are reused.
 
     Args:
         task: The task with the history.

@@ -37,9 +37,9 @@ class TaskLog(Struct):
 
 
 EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...], str]
-"""The log of an ended task: when it may be deleted, its first version, its events and its spans.
+"""The log of an ended task: its expiry by the monotonic clock, first version, events and spans.
 
-There are many, and the garbage collector does not scan tuples of numbers, bytes and texts.
+There are many logs, and the garbage collector does not scan tuples of numbers, bytes and texts.
 """
 
 NO_LOG: EndedLog = (0, 0, (), "")

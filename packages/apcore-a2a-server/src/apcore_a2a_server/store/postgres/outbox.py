@@ -119,7 +119,7 @@ class DatabaseOutbox(Store):
         return [webhook_status_from(row, owner_text(row["owner"])) for row in rows]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook active again; make its dead letters and missed states due."""
+        """Reactivate a failed webhook; make its dead letters and its task's later states due."""
         webhook = {"task_id": task_id, "config_id": config_id}
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=task_id)

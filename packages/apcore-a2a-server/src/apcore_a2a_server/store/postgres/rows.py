@@ -112,5 +112,5 @@ def replica_from(row: Any) -> Replica:
 
 
 def record_of(task_row: Any) -> TaskRecord:
-    """Return the record of a row."""
+    """Return the record of a row, with gaps for large messages."""
     return record_from(task_row, owner_text(task_row["owner"]), task_row["later_events"] or ())

@@ -124,7 +124,7 @@ class FileOutbox(FileStore):
 
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook active again; make its dead letters and missed states due."""
+        """Reactivate a failed webhook; make its dead letters and its task's later states due."""
         parameters = {"task_id": task_id, "config_id": config_id, "now": time.time()}
         row = connection.execute(sql.webhook_has_failed, parameters).fetchone()
         if row is None or not row["has_failed"]:

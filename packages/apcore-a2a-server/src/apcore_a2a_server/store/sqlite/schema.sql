@@ -108,5 +108,5 @@ CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';
 -- version_8: The spans of a task, for its trace.
 ALTER TABLE tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
 
--- version_9: Nothing, to keep the numbers of both durable stores equal: a file has one replica.
+-- version_9: No change, as a file has one replica; both durable stores have the same versions.
 SELECT 9;

@@ -1,7 +1,7 @@
 """Checks that every store must pass, for authors of stores.
 
-Each check is a coroutine function. It takes a new, empty store and raises an exception if the
-store does not behave as the name of the check says.
+Each check is a coroutine function. It takes a new, open, empty store, and raises an exception if
+the store does not behave as the name of the check says.
 
 ```python
 import asyncio

@@ -210,8 +210,8 @@ async def pages_of_all_owners_have_the_tasks_of_each(store: Store) -> None:
 
 @check
 async def pages_by_update_have_the_latest_change_first_and_a_total(store: Store) -> None:
-    begins = [await begun(store, new_record(f"t{number}")) for number in range(3)]
-    record, lease = begins[0]
+    begun_tasks = [await begun(store, new_record(f"t{number}")) for number in range(3)]
+    record, lease = begun_tasks[0]
     await store.change(state_change(record, COMPLETED, lease))
     page = await store.query(Query("ada", order="updated", limit=2))
     assert [record.task.id for record in page.records] == ["t0", "t2"]
