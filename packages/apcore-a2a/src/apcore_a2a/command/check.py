@@ -267,10 +267,8 @@ class _VersionChecks:
         try:
             canceled = self._client.cancel_task(task.id)
         except A2AServerError as error:
-            current = self._client.get_task(task.id)
-            _expect(
-                current.status.state.is_terminal, f"refused while the task was running: {error}"
-            )
+            state = self._client.get_task(task.id).status.state
+            _expect(state.is_terminal, f"refused while the task was {state}: {error}")
             return f"refused, because the task had ended: {error}"
         return f"the task is {canceled.status.state}"
 

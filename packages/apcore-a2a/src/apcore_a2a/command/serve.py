@@ -121,7 +121,7 @@ def _remote_agents(ctx: click.Context, entries: Sequence[Any], *, expose: bool) 
 
 
 def _parse_named_target(text: str) -> str | dict[str, str]:
-    """Parse `[SKILL=]TARGET`; return the target, or a mapping of the skill's id to it."""
+    """Parse `[SKILL=]TARGET`; return `TARGET` or `{SKILL: TARGET}`."""
     skill_id, equals, target = text.partition("=")
     if equals and not target:
         raise CommandConfigurationError(f"--agent {text} names no target: write {text}app:agent")
@@ -247,7 +247,7 @@ def _file_or_text(value: str) -> str | Path:
     """Return *value* as a Path if there is such a file, and unchanged if it is a key.
 
     Raises:
-        ValueError: It looks like the path of a file, but there is no such file.
+        ValueError: *value* looks like the path of a file, but there is no such file.
     """
     try:
         path = Path(value).expanduser()

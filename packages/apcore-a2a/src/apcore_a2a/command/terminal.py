@@ -107,7 +107,7 @@ class Terminal(Printer):
             self._print_parts(artifact.parts)
 
     def webhooks(self, webhooks: list[dict[str, Any]], *, with_attempts: bool = False) -> None:
-        """Print webhooks as a table, with the last attempt of each, or with all its attempts."""
+        """Print webhooks as a table, with the last attempt, or all attempts, of each."""
         if not webhooks:
             self._out.print("No webhooks.")
             return

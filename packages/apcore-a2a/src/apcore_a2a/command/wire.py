@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import httpx
 
 MAX_ANSWER = 64 * 1024
-"""Maximum number of bytes read of an answer; the first event of a stream must fit."""
+"""Bytes after which no more of an answer is read; the first event of a stream must fit."""
 EVENT_STREAM = "text/event-stream"
 DATA = re.compile(rb"^data:", re.MULTILINE)
 
