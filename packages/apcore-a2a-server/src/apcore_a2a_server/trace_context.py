@@ -201,7 +201,7 @@ class SpanLog:
             self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
 
     def begin(self, name: str, kind: SpanKind = "call", chain: Sequence[str] = ()) -> SpanRow:
-        """Begin the span of a call of a module; the first span is that of the run's skill.
+        """Begin the span of a call of a module; the first such span is that of the run's skill.
 
         Args:
             name: The id of the module.

@@ -1,4 +1,4 @@
-"""The checks of large messages, of which a store may keep a single copy."""
+"""The checks of large messages, which a store may keep once for a task and its conversation."""
 
 from apcore_a2a_core.data import Message, Part, Task
 from apcore_a2a_core.records import LARGE_MESSAGE, TaskRecord

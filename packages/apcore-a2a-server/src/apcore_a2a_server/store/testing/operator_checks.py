@@ -1,4 +1,4 @@
-"""The checks of the methods for operators, some of which a store may lack."""
+"""The checks of the operator methods, some of which a store may lack."""
 
 import time
 

@@ -262,7 +262,7 @@ async def a_webhook_of_a_refused_change_is_not_added(store: Store) -> None:
 
 
 @check
-async def the_listener_is_called_when_a_notification_is_due(store: Store) -> None:
+async def the_listener_is_called_when_a_notification_is_added(store: Store) -> None:
     calls: list[None] = []
     store.on_notification(lambda: calls.append(None))
     record, lease = await begun(store)
