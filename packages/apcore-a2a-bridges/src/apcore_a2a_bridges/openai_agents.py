@@ -38,7 +38,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event of `stream_events`, or a typed output, to chunks.
 
-    Text stays text; other events, such as tool calls, are dropped.
+    Text deltas become text; other events, such as tool calls, are dropped.
     """
     kind = getattr(event, "type", None)
     if kind == "raw_response_event":
@@ -57,8 +57,7 @@ class OpenAIAgent(Agent):
 
     Args:
         agent: The agent.
-        session: Function of the session's id that returns a `Session` of the SDK; the id differs
-            between callers.
+        session: Function of a turn's `session_id` that returns a `Session` of the SDK.
         context: The context of each run, or a function of the turn that returns it.
         run_config: The `RunConfig` of each run.
         run_options: Other arguments of `Runner.run_streamed`, such as `max_turns`.
@@ -95,7 +94,7 @@ class OpenAIAgent(Agent):
             self.output_schema = output_schema_of(agent.output_type)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent, or continue after an approval, and yield its events."""
+        """Run the agent, or continue after the user's answer, and yield its events."""
         from agents import Runner
 
         hide_exception_texts("openai.agents")
@@ -125,8 +124,8 @@ class OpenAIAgent(Agent):
             output_tokens=tokens[1] - earlier_tokens[1],
         )
         if result.interruptions:
-            run = result.to_state().to_string(context_serializer=_no_context)
-            _pause(turn, result.interruptions, {"run": run, "usage": tokens, "approved": []})
+            saved_run = result.to_state().to_string(context_serializer=_no_context)
+            _pause(turn, result.interruptions, {"run": saved_run, "usage": tokens, "approved": []})
         if not self._has_text_output:
             yield result.final_output
 
@@ -137,7 +136,7 @@ class OpenAIAgent(Agent):
         return [*items, {"role": "user", "content": await self.contents(turn)}]
 
     async def _resume_state(self, turn: Turn, context: Any) -> Any:
-        """Return the state of the paused run, with the answers of the user.
+        """Return the `RunState` of the paused run, with the answers of the user.
 
         The user is asked about one call at a time; if there are more, the task pauses again.
         """
@@ -171,7 +170,7 @@ def _no_context(context: Any) -> Json:
 
 
 def _parse_arguments(arguments: Any) -> Any:
-    """Return the arguments of a call as data; models may write anything."""
+    """Return the arguments of a call, parsed if they are JSON: models may write anything."""
     try:
         return json.loads(arguments)
     except (TypeError, ValueError):

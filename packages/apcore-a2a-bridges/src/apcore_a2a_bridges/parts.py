@@ -1,4 +1,4 @@
-"""Conversion between A2A and frameworks: the defaults of `part_in` and `part_out`."""
+"""Conversion between A2A and frameworks: the defaults of the options `part_in` and `part_out`."""
 
 from __future__ import annotations
 

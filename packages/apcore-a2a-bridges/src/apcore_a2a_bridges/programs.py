@@ -14,7 +14,7 @@ READ_SIZE = 64 * 1024
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
-"""Maximum number of bytes from the end of the error output in a message."""
+"""Maximum number of bytes of the error output that a message quotes, from its end."""
 IDLE = 1.0
 """Seconds without output after which to check whether the program has ended."""
 
@@ -91,7 +91,7 @@ class Program:
     async def end(self) -> None:
         """End the program, and the other processes of its group.
 
-        This happens in a separate task, because a run may be canceled again while it waits.
+        This runs in a separate task, which continues even if the caller is canceled.
         """
         task = asyncio.create_task(self._end())
         _ending_tasks.add(task)

@@ -54,8 +54,8 @@ class PydanticAIAgent(Agent):
     """An agent of pydantic-ai. It gets the texts of the conversation as its message history.
 
     If `DeferredToolRequests` is among the output types of the agent, a deferred tool pauses the
-    task until the client sends its result, and a tool that needs approval pauses it until the user
-    says yes or no. The messages of the run are stored with the paused task.
+    task until the client sends the result, and a tool that needs approval pauses the task until the
+    user says yes or no. The messages of the run are stored with the paused task.
 
     Args:
         agent: The agent.
@@ -90,7 +90,7 @@ class PydanticAIAgent(Agent):
             self.output_schema = output_schema_of(reduce(or_, specs))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent, or continue with the results of its tools, and yield its events."""
+        """Run the agent, or continue with the user's answers, and yield its events."""
         from pydantic_ai import AgentRunResultEvent, DeferredToolRequests
 
         run_options = dict(self._run_options)

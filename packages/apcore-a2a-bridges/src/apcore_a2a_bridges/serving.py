@@ -109,7 +109,7 @@ def build_agent_card(
 
 
 def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
-    """Return a registry of the agents' modules, and the values of `ABOUT` for the whole agent."""
+    """Return a registry of the agents' modules, and the `ABOUT` options of the A2A agent."""
     registry = Registry()
     if is_mapping(agents):
         bridge_options = {name: value for name, value in options.items() if name not in ABOUT}
@@ -129,7 +129,8 @@ def module_of(value: Any) -> Any:
 
     Raises:
         AgentConfigError: The config describes no agent.
-        TypeError: No bridge fits the agent in the config.
+        ImportError: There is no module at the address of the agent in the config.
+        TypeError: The agent in the config is a class, or no bridge fits its type.
     """
     if is_mapping(value):
         return load_bridge(value)

@@ -1,7 +1,7 @@
 """Agents of Strands Agents (strands-agents)."""
 # pyright: reportMissingImports=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# strands is imported when an agent is served, and not installed with this package.
+# strands-agents is not installed where the types are checked, so its objects are Any.
 
 from __future__ import annotations
 

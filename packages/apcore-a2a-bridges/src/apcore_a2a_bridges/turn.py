@@ -110,8 +110,8 @@ class Turn:
     def session_id(self) -> str:
         """The id for a framework's own memory, from the principal and the conversation.
 
-        Clients choose the id of a conversation: with that alone, one caller could continue the
-        session of another.
+        Clients choose the id of a conversation. Without the principal, one caller could continue
+        the session of another.
         """
         return f"{quote(self.principal, safe='@:')}/{self.context_id}"
 
@@ -174,7 +174,7 @@ class Turn:
 
     @property
     def answer(self) -> Any:
-        """The user's answer to `ask`: text, or the data; None in the first turn.
+        """The user's answer to `ask`: its data, or else its text; None in the first turn.
 
         An answer in text is checked against the choices and the schema of the question, and
         converted; without an `answer_field`, it stays text.
@@ -208,7 +208,7 @@ class Turn:
 
         Args:
             question: The question.
-            data: JSON that accompanies it.
+            data: JSON that accompanies the question.
             choices: The values that the answer may have.
             schema: JSON Schema of the answer, or a pydantic model.
             state: JSON for the next turn, as `state`; clients never see it.
@@ -241,7 +241,7 @@ class Turn:
 
         Args:
             question: The question.
-            data: JSON that accompanies it, for example the arguments of a tool.
+            data: JSON that accompanies the question, for example the arguments of a tool.
             state: JSON for the next turn, as `state`; clients never see it.
             parts: Parts that follow the question in its message, as for `ask`.
 
