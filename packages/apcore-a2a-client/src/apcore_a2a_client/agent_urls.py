@@ -20,8 +20,8 @@ def is_agent_url(url: httpx.URL) -> bool:
         has_host = bool(url.host)
     except UnicodeError:
         return False
-    valid_port = url.port is None or 0 < url.port < 65536
-    return url.scheme in ("http", "https") and has_host and valid_port and not url.userinfo
+    is_valid_port = url.port is None or 0 < url.port < 65536
+    return url.scheme in ("http", "https") and has_host and is_valid_port and not url.userinfo
 
 
 def origin(url: httpx.URL) -> Origin:

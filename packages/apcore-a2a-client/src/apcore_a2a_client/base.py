@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 HttpClient = TypeVar("HttpClient", httpx.Client, httpx.AsyncClient)
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-"""No limit on connections: each concurrent call or stream needs one."""
+"""Connections are not limited: each concurrent call or stream needs one."""
 MAX_TIMEOUT = 10**9
 """Seconds; sockets refuse much longer timeouts."""
 

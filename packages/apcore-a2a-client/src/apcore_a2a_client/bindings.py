@@ -98,7 +98,7 @@ class Binding:
 
         Raises:
             A2AAuthError: The status is 401 or 403.
-            A2AServerError: The agent refused the request.
+            A2AServerError: The agent refused the request, or a proxy did (HTTP 429 or higher).
             A2AProtocolError: The response is not A2A.
         """
         if response.status in (401, 403):

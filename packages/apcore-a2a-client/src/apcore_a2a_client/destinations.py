@@ -72,7 +72,7 @@ class DestinationGuard:
         try:
             address = str(ip_address(url.host))
         except ValueError:
-            return True  # a name: its address is checked when it is connected to
+            return True  # a name: the address is checked when the client connects
         return self._check(Destination(url.host, address, source))
 
     def extensions(self, url: httpx.URL, source: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Discovery:
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
         trusted_origins: The origin of `base`, and others to which credentials may be sent.
-        verify_card: Called with the JSON of the card after each fetch or revalidation, before its use.
+        verify_card: Called with the JSON of the card after each fetch or revalidation.
         last_card: The last card that was fetched, even if it has expired; None if there is none.
     """
 
@@ -95,6 +95,7 @@ class Discovery:
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
             CardRefusedError: `verify_card` refused the card.
+            DestinationRefusedError: A redirect leads to a host that is not allowed.
             A2AConnectionError: The agent cannot be reached, or its card did not arrive before
                 *deadline* (`A2ATimeoutError`).
         """
@@ -204,12 +205,15 @@ class Discovery:
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
+            A2AConnectionError: The agent cannot be reached, and there is no earlier card.
             A2ADiscoveryError: There is no usable card or supported interface, and JSON-RPC is not
                 assumed. Interfaces over http are not supported if the base URL is https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at origins that are not trusted, and the client has credentials.
-            DestinationRefusedError: All supported interfaces are at addresses that are not allowed.
+            DestinationRefusedError: All supported interfaces are at addresses that are not allowed,
+                or the URL of the card redirects to one.
             TokenUnavailableError: Neither the card nor the client has a token endpoint.
+            A2AProtocolError: The card declares an API key in a reserved header.
         """
         try:
             card = yield from self.card(deadline=deadline)
@@ -226,7 +230,7 @@ class Discovery:
             # request itself fails.
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
         bound_card, binding = self._card_and_binding or (None, None)
-        # Callers can add credentials to their own httpx client at any time.
+        # Check a cached binding too: callers can add credentials to their httpx client at any time.
         if binding is None or bound_card is not card or not self._may_call(binding.url, headers):
             binding = self._choose(card, headers)
             binding.streams = card.capabilities.streaming

@@ -69,8 +69,8 @@ class A2ADiscoveryError(A2AError):
     Attributes:
         url: The URL of the card that was requested last; the agent's base URL if the card has no
             interface that this client supports, or if the extended card was refused.
-        status_code: The HTTP status of the response; None if the response could not be read, or
-            if the client refused the card in it.
+        status_code: The HTTP status of the response; None if the response could not be read,
+            `verify_card` refused the card, or the card has no interface that this client supports.
     """
 
     def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
@@ -80,7 +80,7 @@ class A2ADiscoveryError(A2AError):
 
 
 class CardRefusedError(A2ADiscoveryError):
-    """The function passed as `verify_card` refused the card, so nothing else was sent.
+    """The function passed as `verify_card` refused the card, so no request followed.
 
     `__cause__` is the exception that the function raised, or the `A2AProtocolError` for an invalid
     card that it returned.
@@ -98,7 +98,7 @@ class A2AProtocolError(A2AError):
 class CredentialsRefusedError(A2AError):
     """The agent's card points to another origin, which must not receive the credentials.
 
-    Nothing was sent there. To allow it, pass `credentials_for=[error.foreign]`.
+    Nothing was sent there. To allow that origin, pass `credentials_for=[error.foreign]`.
 
     Attributes:
         agent: The origin that the credentials are for.
@@ -163,7 +163,7 @@ class A2AServerError(A2AError):
     """The agent refused a request (A2A 1.0 §9.5, §11.6).
 
     Attributes:
-        code: The JSON-RPC code; over HTTP+JSON, its equivalent.
+        code: The JSON-RPC code of the error, even over HTTP+JSON.
         data: The `data` or `details` of the error object.
         reason: The reason of the `ErrorInfo` in `data`, such as `TASK_NOT_FOUND`, or else the
             `type` in `data`; empty if there is neither.
@@ -339,15 +339,15 @@ REASONS: dict[str, type[A2AServerError]] = {
 }
 """Exceptions by the `reason` in an error (A2A 1.0 §5.4), or by apcore's name for the error."""
 CODES = {error.code: error for error in REASONS.values() if error is not SkillNotFoundError}
-"""Exceptions by JSON-RPC code. `SkillNotFoundError` has the code of `MethodNotFoundError`."""
+"""Exceptions by JSON-RPC code: for -32601, `MethodNotFoundError` and not `SkillNotFoundError`."""
 
 
-def server_error(error: Any, status: int, retry_after: float | None = None) -> A2AServerError:
+def server_error(error: Any, http_status: int, retry_after: float | None = None) -> A2AServerError:
     """Return the exception for a JSON-RPC error or a `google.rpc.Status` (§9.5, §11.6)."""
     details: Json = error if is_object(error) else {"message": str(error)}
     data = details.get("data", details.get("details"))
     code = details.get("code")
-    default: type[A2AServerError] = ServerBusyError if status in (429, 503) else A2AServerError
+    default: type[A2AServerError] = ServerBusyError if http_status in (429, 503) else A2AServerError
     if details.get("status") == "INVALID_ARGUMENT":
         default = InvalidParamsError
     numeric_code = code if isinstance(code, int) else 0
@@ -355,7 +355,8 @@ def server_error(error: Any, status: int, retry_after: float | None = None) -> A
     # In HTTP+JSON the code is the HTTP status, which is positive; JSON-RPC codes are negative.
     if not isinstance(code, int) or code > 0:
         code = error_type.code
-    exception = error_type(str(details.get("message") or f"HTTP {status}"), code, data, status)
+    message = str(details.get("message") or f"HTTP {http_status}")
+    exception = error_type(message, code, data, http_status)
     if isinstance(exception, ServerBusyError):
         exception.retry_after = retry_after
     return exception

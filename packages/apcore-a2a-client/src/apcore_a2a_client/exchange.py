@@ -242,7 +242,7 @@ class Exchange:
             auth = None  # this request has its own credentials: send no other ones with it
         for _ in range(MAX_REDIRECTS + 1):
             if self.guard:
-                request.extensions.pop("trace", None)  # from before the redirect
+                request.extensions.pop("trace", None)  # the watch from before a redirect
                 request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":

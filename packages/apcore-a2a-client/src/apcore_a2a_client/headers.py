@@ -35,7 +35,7 @@ def check_headers(headers: Headers | None) -> dict[str, str]:
 
     Raises:
         TypeError: They are not a mapping of strings.
-        ValueError: A name or value is not valid in HTTP, or the client sets the header itself.
+        ValueError: A name or value is not valid in HTTP, or a name is in `RESERVED_HEADERS`.
     """
     if headers is None:
         return {}
@@ -58,7 +58,7 @@ def check_header_name(name: str) -> str:
 
     Raises:
         TypeError: It is not a string.
-        ValueError: It is not a valid name, or the client sets the header itself.
+        ValueError: It is not a valid name, or is in `RESERVED_HEADERS`.
     """
     # callers may have no type checker
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
