@@ -351,7 +351,7 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
         task = await handler.send(send_request())
         first, second = (send_request("Friday", task_id=task.id) for _ in range(2))
         config = TaskPushNotificationConfig(url="https://1.1.1.1/hook")
-        second.message.configuration.task_push_notification_config = config
+        second.params.configuration.task_push_notification_config = config
         answers = outcome(handler.send(first)), outcome(handler.send(second))
         assert [*await asyncio.gather(*answers)] == ["done", "UnsupportedOperationError"]
         assert not await peer.agent.setup.tasks.store.webhooks(task.id)
