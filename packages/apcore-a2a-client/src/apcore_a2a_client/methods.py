@@ -36,7 +36,7 @@ class Operations(WebhookOperations):
 
         Args:
             refresh: Fetch the card even if the cached one has not expired.
-            headers: Further headers of the request, if there is one.
+            headers: Further headers of the request, if the card is fetched.
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
@@ -118,8 +118,8 @@ class Operations(WebhookOperations):
     ) -> Items[Event]:
         """Send a message, and yield the events of its task as they arrive (FR-CLI-004).
 
-        The stream ends when the task is settled. A lost connection is reopened, and each event is
-        yielded once.
+        The stream ends when the task is settled. A lost connection is reopened; a snapshot of the
+        task may then replace the events that were missed.
 
         Args:
             message: The content; see `send_message`.
@@ -152,7 +152,8 @@ class Operations(WebhookOperations):
             headers: Further headers of each request.
 
         Raises:
-            UnsupportedOperationError: The task has ended.
+            UnsupportedOperationError: The task has ended, and the agent cannot replay the events
+                after *last_event_id*.
             TaskNotFoundError: The task does not exist.
         """
         start = bindings.SUBSCRIBE, {"id": check_id(task_id)}
@@ -322,8 +323,9 @@ class Operations(WebhookOperations):
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._submit(params, deadline, headers)
         # Asked for the events after 0, an agent that numbers events replays the whole task, even if
-        # it has ended. In an existing conversation, the agent may continue an older task: the
-        # replay could begin with a pause that has been answered since, and the stream would end.
+        # it has ended. In an existing conversation, which a `Message` can name, the agent may
+        # continue an older task: the replay could begin with a pause that has been answered since,
+        # and the stream would end.
         is_new_task = not context_id and not isinstance(input, Message)
         last_event_id = "0" if is_new_task else None
         events = self._events(headers, task=task, last_event_id=last_event_id, deadline=deadline)
@@ -342,8 +344,8 @@ class Operations(WebhookOperations):
     ) -> Items[Any]:
         """Call a skill, and yield the values of its chunks as they arrive.
 
-        If the replica that runs the task is lost, an agent may run it again from its start. The
-        values then repeat, which is an error unless *on_restart* is given.
+        If the replica that runs the task is lost, the agent may run the task again from the start.
+        The values then repeat, which is an error unless *on_restart* is given.
 
         Args:
             skill: The skill; None lets the agent choose it.
@@ -351,15 +353,15 @@ class Operations(WebhookOperations):
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
-            on_restart: Called when the task is restarted, before its values repeat; for
-                example the `clear` method of the list that collects them.
+            on_restart: Called before the values repeat; for example the `clear` method of the list
+                that collects them.
             headers: Further headers of each request.
 
         Raises:
             TaskFailedError: The task failed, or was rejected or canceled; raised after the values
                 of its chunks.
             InputRequired: The task waits for input: answer it with `reply`.
-            StreamRestartedError: The task was restarted, and *on_restart* is not given.
+            StreamRestartedError: The values would repeat, and *on_restart* is not given.
             A2ATimeoutError: The task was not settled in time.
         """
         start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)

@@ -42,7 +42,7 @@ TOKEN_ERRORS = (
     "unauthorized_client",
     "unsupported_grant_type",
 )
-"""Error codes that are quoted (RFC 6749 §5.2, RFC 8707 §2); any other text may hold the secret."""
+"""Error codes that exceptions quote (RFC 6749 §5.2, RFC 8707 §2): other text may hold secrets."""
 BUSY_STATUSES = (429, 502, 503, 504)
 OAUTH_METADATA, OIDC_METADATA = (
     b"/.well-known/oauth-authorization-server",
@@ -195,7 +195,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             stream.close()
-            response.stream = httpx.ByteStream(b"")  # httpx would read the old one, however large
+            response.stream = httpx.ByteStream(b"")  # httpx would read the old stream, even if large
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
         """Do the same as `sync_auth_flow`, in an event loop."""
@@ -218,7 +218,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             await stream.aclose()
-            response.stream = httpx.ByteStream(b"")  # httpx would read the old one, however large
+            response.stream = httpx.ByteStream(b"")  # httpx would read the old stream, even if large
 
     def _renew(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
         began_at, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
@@ -346,7 +346,7 @@ def _find_declared_source(card: AgentCard) -> DeclaredSource:
     """Return the source of tokens that *card* declares, preferably for a required scheme.
 
     Raises:
-        TokenUnavailableError: There is none.
+        TokenUnavailableError: The card declares no source.
     """
     required: dict[str, list[Any]] = {}
     for requirement in card.security_requirements:
@@ -396,7 +396,7 @@ def _parse(answer: Answer, url: httpx.URL) -> Json:
 
     Raises:
         A2AConnectionError: The authorization server is overloaded: try again later.
-        TokenUnavailableError: It refused the request, or its response is not OAuth 2.
+        TokenUnavailableError: The server refused the request, or its response is not OAuth 2.
     """
     if answer.status in BUSY_STATUSES:
         problem = f"The authorization server is busy: HTTP {answer.status} from {redacted(url)}"
@@ -409,7 +409,7 @@ def _parse(answer: Answer, url: httpx.URL) -> Json:
         return body
     code = body.get("error") if is_object(body) else None
     error = code if code in TOKEN_ERRORS else ""
-    problem = f"The authorization server returned no token: HTTP {answer.status}"
+    problem = f"No token from the authorization server: HTTP {answer.status}"
     reason = f", {error}" if error else ""
     raise TokenUnavailableError(
         f"{problem}{reason} ({redacted(url)})", error=error, status_code=answer.status

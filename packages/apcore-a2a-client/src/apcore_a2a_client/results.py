@@ -46,9 +46,9 @@ def result_of(task: Task) -> Any:
 def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Items[Any]:
     """Yield the values of chunks and messages, then raise an error if the task did not complete.
 
-    For a snapshot of the task, yield only the parts that were in no earlier chunk. A restart before
-    the first chunk repeats nothing, so *on_restart* is not called. If a completed task has no
-    artifacts, the value of its status message is yielded last.
+    For a snapshot of the task, yield only new content. A restart before the first chunk repeats
+    nothing, so *on_restart* is not called. If a completed task has no artifacts, the value of its
+    status message is yielded last.
 
     Raises:
         StreamRestartedError: The values would repeat, and *on_restart* is None.

@@ -43,7 +43,7 @@ class EventParser:
         """
         # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so an
         # LF at the start of the next chunk belongs to that CR and is not an empty line.
-        if not chunk:  # the LF may still come
+        if not chunk:  # must not reset `_ended_with_return`
             return
         if self._ended_with_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]

@@ -67,7 +67,7 @@ class EventStream:
     Args:
         discovery: Finds the agent.
         start: The operation that starts the stream, and its parameters; None to follow *task*.
-        task: The last known state of the task.
+        task: The task as last known; None before its first event.
         last_event_id: The id of the event after which to start.
         answered_pause: The status of a pause that has been answered: it does not end the stream.
         deadline: Time to give up, on the monotonic clock.
@@ -108,7 +108,7 @@ class EventStream:
         self._has_ended = bool(task and self._ends_stream(task))
         self._is_numbered = False
         self._awaits_first_event = False  # a subscription is open, and has had no event yet
-        # whether the task was running when the client subscribed
+        # whether the events come from a subscription to a task that was already running
         self._has_joined = start is not None and start[0] is SUBSCRIBE
 
     def events(self) -> Items[Event]:
@@ -243,7 +243,7 @@ class EventStream:
         may_wait = self._task and not error.sent and downtime < max_downtime
         resumable = self._task or (self._start and self._start[0].safe)
         if not (may_wait or (self._response and resumable)):
-            raise error  # retries are used up, or the message may have arrived
+            raise error  # `send` has used up its retries, or the message may have arrived
         was_silent = isinstance(error, A2ATimeoutError) and self._response and self._task
         yield from self._close_response()
         if was_silent:
@@ -295,7 +295,7 @@ class EventStream:
 
     @property
     def task(self) -> Task | None:
-        """The last known state of the task."""
+        """The task as last known; None before its first event."""
         if self._task and self._chunks:
             self._task, self._chunks = with_chunks(self._task, self._chunks), []
         return self._task
@@ -344,7 +344,7 @@ class EventStream:
         self._restart_event = event
         self._growing_ids.clear()
         self._pending.appendleft((event, event_id))
-        # A stream that resumes after the `Restarted` event begins with the queued event.
+        # With this id, a stream that resumes after `Restarted` begins with the queued event.
         last_event_id = self._last_event_id or ""
         task_id, status, context_id = self._task.id, self._task.status, self._task.context_id
         return Restarted(task_id, status, context_id, event_id=last_event_id)

@@ -348,7 +348,7 @@ def read_event(data: Any) -> Event:
     for name, event_model in EVENT_MODELS.items():
         if data.get(name) is not None:
             return event_model.from_dict(data[name])
-    raise A2AProtocolError("The response is neither a task nor a message")
+    raise A2AProtocolError("The response is neither a task nor a message nor an update of a task")
 
 
 def apply_event(task: Task | None, event: Event) -> Task:
