@@ -95,8 +95,9 @@ class Progress:
 class Usage:
     """Tokens that a module has used; the metadata of its task has them as `usage`.
 
-    A streaming module yields any number of these between its chunks; any module may put one into
-    `services.metadata`. The tokens of all these values, in all runs of a task, are added up.
+    A streaming module yields any number of these between its chunks; any module may instead set
+    `services.metadata["usage"]` to one. The tokens of all these values, in all runs of a task, are
+    added up.
 
     Attributes:
         input_tokens: The number of tokens that a model has read.

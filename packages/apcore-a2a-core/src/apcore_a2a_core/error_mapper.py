@@ -115,7 +115,7 @@ class ErrorMapper:
     ) -> Json:
         """Return the error object for the caller: `{"code", "message", "data"}`.
 
-        Defined by FR-ERR-001..008. Denials of access and internal errors are logged.
+        FR-ERR-001..008 define the mapping. Denials of access and internal errors are logged.
 
         Args:
             error: Any exception, including `SystemExit`.

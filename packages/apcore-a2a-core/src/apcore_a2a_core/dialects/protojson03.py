@@ -71,7 +71,7 @@ def read_send(body: Json) -> Json:
 
 
 def read_push_config(body: Json) -> Json:
-    """Return the push config in *body* as in JSON-RPC; the task id is added from the path."""
+    """Return the push config in *body* as in JSON-RPC; the caller adds the task id."""
     config = body.get("config")
     config = config if is_object(config) else body
     names = {"push_notification_config": "pushNotificationConfig"}
