@@ -104,7 +104,7 @@ class Events(EventQueue):
             self._events.get_nowait()
 
     async def next(self) -> SdkEvent | None:
-        """Return the next event; None after the last one, and then drop events that still come."""
+        """Return the next event; after the last one, return None and drop later events."""
         event = await self._events.get()
         if event is None:
             self.close()
@@ -112,7 +112,7 @@ class Events(EventQueue):
 
 
 class Caller(User):
-    """The caller of a turn, as executors get it in `context.call_context.user`."""
+    """The authenticated caller of a turn, as executors get it in `context.call_context.user`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -149,8 +149,8 @@ def part_out(event: Any, turn: Turn) -> Any:
         return [_chunk_of(part) for part in event.artifact.parts]
     if isinstance(event, TaskStatusUpdateEvent):
         text, data = _text_and_data(event.status.message)
-        is_reported_later = event.status.state not in _REPORTED_AT_ONCE
-        return None if is_reported_later or not (text or data) else Progress(text, data)
+        is_progress = event.status.state in _REPORTED_AT_ONCE
+        return Progress(text, data) if is_progress and (text or data) else None
     return event
 
 
@@ -168,7 +168,7 @@ class ExecutorAgent(Agent):
 
     Its events become chunks, progress, questions and outcomes. When a task continues, the
     `RequestContext` has the earlier messages and artifacts in `current_task`, even in another
-    replica. The `context_id` is `turn.session_id`, which two callers never share;
+    replica. The `context_id` is `turn.session_id`, which two authenticated callers never share;
     `context.call_context.state["turn"]` holds the turn.
 
     Args:
@@ -259,7 +259,7 @@ class ExecutorAgent(Agent):
         )
 
     async def contents(self, turn: Turn) -> list[Any]:
-        """Return the parts of the first message, or of the answer to a question."""
+        """Return the parts of the message that starts the task, or of the answer to a question."""
         if turn.answer_parts is None and self.input_mapper is None:
             data = {n: v for n, v in turn.inputs.items() if n != self.input_key}
             text = [{TEXT: turn.text}] if turn.text else []

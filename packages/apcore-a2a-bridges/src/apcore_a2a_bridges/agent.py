@@ -23,9 +23,9 @@ from .turn import ANSWER, Turn
 PartIn: TypeAlias = Callable[[Mapping[str, Any], Turn], Any]
 PartOut: TypeAlias = Callable[[Any, Turn], Any]
 MAX_ID = 64
-"""Maximum length of an id made from an agent's name, in characters, without the prefix `agent_`."""
+"""Maximum number of characters of an id made from an agent's name, without the prefix `agent_`."""
 RESERVED = frozenset({"acl", "apcore", "core", "internal", "plugin", "schema", "system"})
-"""First segments of ids that apcore keeps for itself."""
+"""Words that apcore reserves as the first segment of an id."""
 
 
 class AgentReply(BaseModel):
@@ -80,8 +80,8 @@ class Agent:
         on_event: Function of the turn, the framework's event and one of its chunks; it returns the
             chunk to send instead, or None to send none. If it raises, the task fails.
         after: Function of the turn, the output and the error; one of the last two is None. A pause
-            by `ask` or `approve` counts as an error. If the client cancels the task, `after` is not
-            called.
+            by `ask` or `approve` counts as an error. `after` is not called if the client cancels
+            the task, or if the turn reaches its time limit.
         part_in: Function of a part of the message (JSON of A2A 1.0) and the turn; it returns the
             part for the framework, or None to drop it.
         part_out: Function of a framework's event and the turn; it returns a chunk, a list of
@@ -168,7 +168,7 @@ class Agent:
 
     @property
     def takes_text(self) -> bool:
-        """Whether the agent takes the text of the user, and not the inputs of a typed schema."""
+        """Whether the input schema is a model with the field `input_key`, for the user's text."""
         fields = getattr(self.input_schema, "model_fields", {})
         return self.input_key in fields
 
@@ -186,7 +186,7 @@ class Agent:
     async def close(self) -> None:
         """Release the resources of the agent.
 
-        It is called when the server that has loaded the agent stops, and when the agent's module is
+        Called when the server that has loaded the agent stops, and when the agent's module is
         unregistered.
         """
 
@@ -239,8 +239,7 @@ class Agent:
     async def mapped_input(self, turn: Turn) -> Any:
         """Return the framework's input: the mapped inputs, or the text of the user.
 
-        An agent with a typed schema gets the inputs, without answers to questions unless the
-        schema declares an input for them.
+        If `takes_text` is False, return the inputs, without `answer` unless the schema declares it.
         """
         if self.input_mapper is not None:
             return await maybe_await(self.input_mapper(turn.inputs, turn))
@@ -285,19 +284,19 @@ class Agent:
                 for chunk in chunks
                 if chunk is not None
             ]
-        # the functions may return any value
+        # `part_out` and `on_event` may return any value
         return [parts.part_out(chunk, turn) for chunk in chunks if chunk is not None]
 
 
 _closing_tasks: set[asyncio.Task[None]] = set()
-"""Tasks that close agents; an event loop has only weak references to its tasks."""
+"""Tasks of asyncio that close agents; an event loop has only weak references to its tasks."""
 
 
 def _declares(schema: Any, name: str) -> bool:
     """Return whether a model or a JSON Schema declares an input."""
     if hasattr(schema, "model_fields"):
         return name in schema.model_fields
-    # servers replace a JSON Schema by an object with this method
+    # servers replace a JSON Schema by an object with `model_json_schema`
     json_schema = schema if is_mapping(schema) else schema.model_json_schema()
     return name in json_schema.get("properties", {})
 

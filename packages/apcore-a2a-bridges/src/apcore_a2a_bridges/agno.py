@@ -29,7 +29,7 @@ MEDIA = {"image": "images", "audio": "audio", "video": "videos"}
 """The arguments of a run that take files, by main media type; other files go into `files`."""
 ROLES = {"user": "user", "agent": "assistant"}
 TELEMETRY = "AGNO_TELEMETRY"
-"""The variable that turns Agno's telemetry on or off."""
+"""The environment variable that turns Agno's telemetry on or off."""
 
 
 class AgnoError(RuntimeError):
@@ -81,7 +81,7 @@ class AgnoAgent(Agent):
 
     With a database and `add_history_to_context`, Agno keeps the conversation in a session;
     otherwise, a new run gets the texts of the conversation. Tools that need a confirmation,
-    user input, or execution elsewhere pause the task and its run.
+    user input, or execution elsewhere pause the task and Agno's run.
 
     Args:
         agent: The agent or team.
@@ -301,7 +301,7 @@ def _media_of(file: File) -> Any:
 
 
 def _file_of(media: Any) -> File:
-    """Return a file that a run has made."""
+    """Convert an image, audio, video or file that a run has made."""
     name = getattr(media, "filename", None) or ""
     kind = type(media).__name__.lower()
     by_format = f"{kind}/{media.format}" if media.format and kind in MEDIA else ""

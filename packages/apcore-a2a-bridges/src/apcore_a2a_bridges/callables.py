@@ -35,7 +35,7 @@ def threads() -> ThreadPoolExecutor:
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in a thread, with the context variables of the caller."""
+    """Call a function in a thread, with a copy of the current context variables."""
     run = partial(contextvars.copy_context().run, function, *args)
     return await asyncio.get_running_loop().run_in_executor(threads(), run)
 
@@ -46,8 +46,8 @@ class FunctionAgent(Agent):
     A function whose only input is text gets the text of the user; the parameters of other functions
     are the typed inputs of the skill. The answer is what the function returns or yields, and the
     function's return type becomes the output schema. Parameters with a default and no type keep
-    their default. A parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's
-    type `Context` gets the context.
+    their default. A parameter called `turn`, or of the type `Turn`, gets the turn; a parameter of
+    apcore's type `Context` gets the context.
 
     Functions that are not asynchronous run in threads, where a cancellation can't interrupt them;
     they see it in `turn.is_canceled`.

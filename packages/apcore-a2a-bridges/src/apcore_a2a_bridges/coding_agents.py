@@ -111,9 +111,9 @@ class ClaudeCodeAgent(CommandAgent):
 class CodexAgent(CommandAgent):
     """Codex, by its command `codex exec`.
 
-    Codex chooses the id of its session. The agent remembers the id, and the tokens used in the
-    session; after a restart, or on another replica, a new session gets the texts of the
-    conversation instead.
+    Codex chooses the id of its session. `CodexAgent` keeps the id, and the tokens used in the
+    session, in memory: after a restart of the server, or on another replica, a new session gets the
+    texts of the conversation.
 
     Args:
         command: The command.
@@ -183,7 +183,7 @@ class _CodexSession:
     usage: dict[str, int] = field(default_factory=dict[str, int])
 
     def count_new(self, usage: Json) -> dict[str, int]:
-        """Return the tokens since the last turn; Codex counts those of the whole session."""
+        """Return the tokens of this turn; Codex counts those of the whole session."""
         counts = {name: count for name, count in usage.items() if isinstance(count, int)}
         before, self.usage = self.usage, counts
         return {name: max(0, count - before.get(name, 0)) for name, count in counts.items()}

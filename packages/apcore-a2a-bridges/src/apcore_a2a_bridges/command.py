@@ -33,7 +33,7 @@ GRACE = 5.0
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output with one JSON document, in bytes."""
 MAX_ATTEMPTS = 100
-"""Maximum number of attempts to parse a document of several lines: each takes long."""
+"""Maximum number of attempts to parse a document of several lines; an attempt may take long."""
 SECRET_PREFIX = "APCORE_"
 """Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
@@ -101,16 +101,16 @@ class CommandAgent(Agent):
     """A program that answers messages, with a process for each turn.
 
     The program gets the text in the argument that has `{text}`, or else on standard input.
-    `{session}` becomes an id of the conversation, which differs between callers. Files of the
-    message are written to a folder for the turn, and their paths are listed at the end of the text.
-    A cancellation ends the program and all processes that it has started.
+    `{session}` becomes an id of the conversation, which differs between authenticated callers.
+    Files of the message are written to a folder for the turn, and their paths are listed at the end
+    of the text. A cancellation ends the program and all processes that it has started.
 
     Args:
-        command: The program and its arguments; a `str` is split as a shell does.
-        output: Format of its output: `text`, which is streamed; `json`, one document, perhaps among
-            other lines; or `lines`, a JSON object in each line. With JSON, `output_key` names the
-            member with the text.
-        cwd: The folder that it runs in.
+        command: The program and its arguments; a `str` is split as in a shell.
+        output: Format of the program's output: `text`, which is streamed; `json`, one document,
+            perhaps among other lines; or `lines`, a JSON object in each line. With JSON,
+            `output_key` names the member with the text.
+        cwd: The folder that the program runs in.
         env: Variables for the program, in addition to the server's. The program does not inherit
             variables that begin with `APCORE_`.
         grace: Seconds to wait after a cancellation before the program is killed.
@@ -185,7 +185,7 @@ class CommandAgent(Agent):
         return value
 
     def failure_in(self, value: Any) -> str:
-        """Return the reason for a failure in the program's output; empty if there is none."""
+        """Return the error that a value of the output reports; empty if there is none."""
         return ""
 
     def is_text(self, value: Any) -> bool:
@@ -226,7 +226,7 @@ class CommandAgent(Agent):
             await program.end()
 
     async def _values(self, program: Program) -> AsyncGenerator[Any]:
-        """Yield the output of a program, parsed in its format."""
+        """Yield the output of a program: pieces of text, or values of JSON."""
         if self._output == "text":
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             while data := await program.read():
@@ -265,6 +265,9 @@ def _document_in(text: str) -> Any:
     """Return the JSON document in a text; None if there is none.
 
     It is the whole text, an object or array in lines of its own, or the first object.
+
+    Raises:
+        ValueError: The text has an opening brace, but no document.
     """
     with suppress(ValueError):
         return json.loads(text)
