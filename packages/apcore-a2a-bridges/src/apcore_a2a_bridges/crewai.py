@@ -25,9 +25,9 @@ from .turn import Turn
 ACCEPTED = frozenset(
     ["", "accept", "accepted", "approve", "approved", "fine", "good", "ok", "okay", "y", "yes"]
 )
-"""Answers that accept a result; any other answer is feedback."""
+"""Texts that accept a result; other texts are feedback."""
 CHAT = "crew_chat_messages"
-"""The input of a crew in which CrewAI expects the conversation."""
+"""The input in which CrewAI expects the conversation."""
 ROLES = {"user": "user", "agent": "assistant"}
 MAX_NAME = 80
 """Maximum number of characters of a task's description that are shown in place of a name."""
@@ -152,7 +152,7 @@ class CrewAIAgent(Agent):
             yield _rest_of(run.result, streamed_text)
 
     async def _load_paused(self, turn: Turn) -> tuple[_PausedCrew, str | None]:
-        """Return the tasks done so far, and the user's feedback on the last result, if any."""
+        """Return the inputs and outputs so far, and the feedback on the last output, or None."""
         if turn.state is None:
             return _PausedCrew(await self._inputs(turn)), None
         answer = turn.answer
@@ -226,7 +226,7 @@ def _stream_models(crew: Any, overrides: ExitStack) -> None:
 
 
 def _add_feedback(tasks: list[Any], index: int, result: str, feedback: str) -> None:
-    """Let a task run again with its previous result and the user's feedback as its context."""
+    """Let a task run again with its previous result and the user's feedback in its context."""
     from crewai import Task
     from crewai.tasks.task_output import TaskOutput
 

@@ -34,8 +34,8 @@ class _PausedFlow:
         inputs: The inputs of the flow.
         answers: The questions of `Flow.ask` since the beginning or the last feedback, with their
             answers. If the flow waits for an answer, the last question has none yet.
-        feedback: The request for feedback: the id and the state of the flow, and what it asked;
-            later also the user's feedback. None if the flow has not asked for feedback.
+        feedback: The last request for feedback, with the flow's id, state and question; later also
+            the user's feedback. None if the flow has not asked for feedback.
     """
 
     inputs: Json
@@ -167,7 +167,7 @@ def _inputs_model(state: BaseModel) -> type[BaseModel]:
 
 
 class _InputProvider:
-    """An `InputProvider` that returns known answers, and stops the run at the next question.
+    """An `InputProvider` that returns known answers, and stops the run at a question without one.
 
     Args:
         answers: The questions with their answers.

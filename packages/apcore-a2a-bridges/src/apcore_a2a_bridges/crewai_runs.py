@@ -23,7 +23,7 @@ PRIVACY = {
     "CREWAI_DISABLE_VERSION_CHECK": "true",
     "CREWAI_TRACING_ENABLED": "false",
 }
-"""Variables that turn off telemetry and the check for new versions; there are no other switches."""
+"""Environment variables that turn off telemetry and version checks; there are no other switches."""
 
 _END = object()
 """Marker that follows the last event of a run."""

@@ -142,7 +142,7 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
 
 
 def register_adapter(name: str) -> Callable[[T], T]:
-    """Register the decorated class as the bridge called *name*, for `load_bridge`.
+    """Register the decorated class or function as the bridge called *name*, for `load_bridge`.
 
     >>> @register_adapter("parrot")
     ... class Parrot(Agent):
@@ -182,7 +182,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     args = [] if agent is None else [import_object(agent) if isinstance(agent, str) else agent]
     if name is None:
         if not args:
-            raise AgentConfigError("A bridge needs the key bridge, agent, or both")
+            raise AgentConfigError("The config needs the key bridge, agent, or both")
         return _make_module(bridge, args, options)
     target = _find_target(str(name))
     if target is None:

@@ -1,7 +1,8 @@
 """Agents of Google's Agent Development Kit (google-adk)."""
-# pyright: reportMissingImports=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# google-adk is imported when an agent is served, and not installed with this package.
+
+# google-adk is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -232,7 +233,7 @@ class ADKAgent(Agent):
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:
-        """Add the members that clients of ADK expect to the metadata of the task."""
+        """Add to the metadata of the task the members that clients of ADK expect."""
         details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),

@@ -42,7 +42,7 @@ AI_TYPES = ("ai", "AIMessageChunk")
 INTERRUPT_ID, CALL_COUNT = "langgraph_interrupt", "langgraph_calls"
 """Members of a pause's state: the id of the interrupt, and the number of tool calls to decide on.
 
-The number is None if the middleware waits for a single decision, and not for a list.
+The number is None if LangChain's middleware waits for a single decision, and not for a list.
 """
 INTERRUPTS = "__interrupt__"
 """The member of an update of LangGraph that lists interrupts."""
@@ -99,8 +99,8 @@ class LangGraphAgent(Agent):
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
-        checkpointer: For a graph that has none: a checkpointer, an asynchronous context manager of
-            one, or a function that returns either, called in the server's event loop.
+        checkpointer: A checkpointer for a graph without one, its asynchronous context manager, or a
+            function that returns either, called in the server's event loop.
         run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
             bridge adds `configurable.thread_id`.
         context: The runtime context of each run, or a function of the turn that returns it.
@@ -257,7 +257,7 @@ class LangGraphAgent(Agent):
         turn.ask(review.question, data, schema=schema, state={INTERRUPT_ID: interrupt.id})
 
     async def _final_events(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:
-        """Yield the output in the final state that was not streamed as messages."""
+        """Yield the output that was not streamed as messages, from the final state."""
         if self.output_key is not None:
             final = final.get(self.output_key) if is_mapping(final) else final
             yield "values", final
@@ -430,7 +430,7 @@ def _question_of(value: Any) -> str:
 
 
 def _resume_value(turn: Turn) -> Any:
-    """Return the value of `interrupt()` in the graph: the answer, or the decisions about tools."""
+    """Return the value that `interrupt()` returns: the answer, or the decisions about tools."""
     if CALL_COUNT not in turn.state:
         return turn.answer
     decision: Json = {"type": "approve" if turn.approved else "reject"}

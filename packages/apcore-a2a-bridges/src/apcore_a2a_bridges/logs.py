@@ -15,8 +15,8 @@ _counts: dict[tuple[str, logging.Filter], int] = {}
 class ExceptionTextFilter(logging.Filter):
     """A filter that replaces exceptions in a record by their types.
 
-    The whole record is logged at DEBUG. The filter finds exceptions in `exc_info`, among the
-    arguments, and in dicts among the arguments.
+    The unchanged record is logged at DEBUG, too. The filter finds exceptions in `exc_info`, among
+    the arguments, and in dicts among the arguments.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

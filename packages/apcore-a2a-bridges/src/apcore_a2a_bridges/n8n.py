@@ -99,8 +99,9 @@ class N8nAgent(Agent):
         nodes: Names of the nodes whose streamed pieces are sent; empty for all nodes.
         resume_key: The member of an answer that has the URL of a Wait node.
         backoff: Seconds before the second attempt; each further attempt doubles them.
-        options: Options of `Agent`. A request is repeated if the workflow was not started and, with
-            `idempotent` annotations, also after a lost connection, 429, and 502 to 504.
+        options: Options of `Agent`. A request is repeated if the workflow was not started or not
+            resumed and, with `idempotent` annotations, also after a lost connection, 429, and 502
+            to 504.
 
     Raises:
         ValueError: The URL is not an http or https URL.
@@ -145,7 +146,7 @@ class N8nAgent(Agent):
             self._ask(turn, question)
 
     async def close(self) -> None:
-        """Close the connections to n8n."""
+        """Close the connections of the running event loop to n8n."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
@@ -218,7 +219,7 @@ class N8nAgent(Agent):
         return self.annotations.idempotent
 
     def _retry_delay(self, response: Response, turn: Turn, delay: float) -> float | None:
-        """Return the seconds after which to send a request again; None not to send it again."""
+        """Return the seconds to wait before another attempt; None for no further attempt."""
         status, retry_after = response.status_code, response.headers.get("retry-after", "")
         seconds = float(retry_after) if re.fullmatch(r"\d{1,6}", retry_after) else None
         if turn.state is not None and status == STILL_RUNNING:
