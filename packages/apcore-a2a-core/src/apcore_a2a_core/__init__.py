@@ -83,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the models on first use, since pydantic takes long to import."""
+    """Load `Prompt` and `Reply` on first use, since pydantic takes long to import."""
     if name not in ("Prompt", "Reply"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import models

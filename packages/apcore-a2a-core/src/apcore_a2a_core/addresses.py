@@ -86,7 +86,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_forbidden(address: Address) -> bool:
-    """Return whether no setting can allow *address*: cloud metadata, unspecified or multicast."""
+    """Return whether no setting can allow *address*: a cloud service, unspecified or multicast."""
     unscoped = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
     aliases = {unscoped, *embedded_ipv4(unscoped)}
     is_no_host = any(alias.is_unspecified or alias.is_multicast for alias in aliases)
@@ -143,7 +143,8 @@ class HostList:
     """A list of hosts: names, addresses and networks.
 
     Args:
-        hosts: Names, whose first label may be `*`; addresses; networks; or `*` for any host.
+        hosts: Names, whose first label may be `*`, which stands for one or more labels; addresses;
+            networks; or `*` for any host.
 
     Attributes:
         has_any: Whether `*` is in the list.

@@ -170,7 +170,7 @@ def details_of(descriptor: Any) -> Value:
 def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False) -> Json:
     """Return *card* as one JSON object that clients of A2A 1.0 and of 0.3 can read.
 
-    The object has the members of both versions, integers as integers, the flags of
+    The object has the members of both versions, whole numbers as integers, the flags of
     `capabilities` even if they are false, and each skill's annotations in the place that
     FR-SKL-004 defines. Equal cards give equal objects with the same order of members.
 

@@ -18,7 +18,7 @@ VARINT, LENGTH_DELIMITED = 0, 2
 FIXED_SIZES = {1: 8, 5: 4}
 """Sizes of numbers with a fixed size, in bytes, by wire type."""
 MAX_VARINT_SIZE = 10
-"""Size of the longest number, in bytes."""
+"""Size of the longest varint, in bytes."""
 MIN_FIELD_SIZE = 2
 """Size of the smallest field, in bytes: a tag, and a length or a number."""
 MIN_NESTED_SIZE = 10
@@ -57,7 +57,7 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
 def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
     """Return whether a message has more than *max_fields* fields.
 
-    A malformed number ends the count of its message. protobuf's own parser does not limit the
+    A malformed varint ends the count of its message. protobuf's own parser does not limit the
     fields: a body of empty fields takes 28 times its size in memory.
     """
     count = 0
