@@ -49,9 +49,9 @@ class Operations(WebhookOperations):
         """Return the card for authenticated callers (A2A 1.0 §3.1.11).
 
         Raises:
-            UnsupportedOperationError: In A2A 1.0, the agent declares no such card.
-            ExtendedAgentCardNotConfiguredError: The agent declares such a card, but has none; in
-                0.3, also if it declares none.
+            UnsupportedOperationError: In A2A 1.0, the agent declares no extended card.
+            ExtendedAgentCardNotConfiguredError: The agent declares an extended card, but has none;
+                in 0.3, also if it declares none.
             CardRefusedError: `verify_card` refused the card.
         """
         data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
