@@ -195,7 +195,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             stream.close()
-            response.stream = httpx.ByteStream(b"")  # httpx would read the old stream, even if large
+            response.stream = httpx.ByteStream(b"")  # httpx would read the body, however large
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
         """Do the same as `sync_auth_flow`, in an event loop."""
@@ -218,7 +218,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             await stream.aclose()
-            response.stream = httpx.ByteStream(b"")  # httpx would read the old stream, even if large
+            response.stream = httpx.ByteStream(b"")  # httpx would read the body, however large
 
     def _renew(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
         began_at, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
