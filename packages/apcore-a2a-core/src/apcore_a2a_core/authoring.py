@@ -275,9 +275,9 @@ class Services(Protocol):
         The new call gets the inputs of this one, updated with the inputs in the answer. An answer
         in text becomes the input *field*, converted by its schema. Without a field, the text
         becomes the only property of *schema*, or else its only required one, if that is scalar. If
-        *schema* has no properties, the text becomes the input `answer`. With neither field nor schema,
-        the text becomes the one required input that is missing, or the input `answer`. If the text
-        does not fit, the question is asked again.
+        *schema* has no properties, the text becomes the input `answer`. With neither field nor
+        schema, the text becomes the one required input that is missing, or the input `answer`. If
+        the text does not fit, the question is asked again.
 
         Args:
             question: The question for the client.
