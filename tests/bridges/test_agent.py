@@ -349,6 +349,24 @@ async def test_a_typed_agent_refuses_inputs_of_other_types() -> None:
     assert len(calls) == 1
 
 
+async def test_a_typed_agent_gets_the_inputs_beside_its_text_too() -> None:
+    class Note(BaseModel):
+        text: str
+        copies: int
+
+    class MappingAgent(Agent):
+        """Returns the input of its framework."""
+
+        input_schema = Note
+
+        async def run(self, turn: Turn) -> AsyncIterator[Any]:
+            yield {"text": str(await self.mapped_input(turn))}
+
+    async with serving_agent(MappingAgent()) as url, client_of(url) as client:
+        task = await client.send_message({"text": "tea", "copies": 2})
+    assert task.value == "{'text': 'tea', 'copies': 2}"
+
+
 @pytest.mark.parametrize("as_json_schema", [False, True])
 async def test_an_input_called_answer_is_kept_if_the_schema_declares_it(
     as_json_schema: bool,

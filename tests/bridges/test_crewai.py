@@ -146,19 +146,21 @@ async def test_a_hierarchical_crew_answers_after_a_review() -> None:
         assert (await client.reply(paused, "ok")).value == "Cats sleep."
 
 
-async def test_several_placeholders_are_a_typed_skill() -> None:
+@pytest.mark.parametrize("topic", ["topic", "text"])
+async def test_several_placeholders_are_a_typed_skill(topic: str) -> None:
     async def answer(*texts: str) -> AsyncIterator[str]:
         yield texts[-1].partition("Task: ")[2].partition("\n")[0]
 
     agent = agent_of(answer)
-    task = Task(description="{topic} in {year}", expected_output="A text", agent=agent)
+    description = f"{{{topic}}} in {{year}}"
+    task = Task(description=description, expected_output="A text", agent=agent)
     async with (
         serving_agent(Crew(agents=[agent], tasks=[task])) as url,
         client_of(url) as client,
     ):
-        assert await client.call("crew", {"topic": "Cats", "year": "2026"}) == "Cats in 2026"
+        assert await client.call("crew", {topic: "Cats", "year": "2026"}) == "Cats in 2026"
         with pytest.raises(InvalidParamsError):
-            await client.call("crew", {"topic": "Cats", "year": 2026})
+            await client.call("crew", {topic: "Cats", "year": 2026})
 
 
 async def test_a_caller_cannot_forge_the_conversation_of_a_crew() -> None:

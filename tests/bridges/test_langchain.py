@@ -11,10 +11,12 @@ from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.langchain import LangChainAgent
 from apcore_a2a_client import InvalidParamsError, Part
 from apcore_a2a_remote import as_langchain_tool
+from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -59,6 +61,14 @@ async def test_all_inputs_of_a_prompt_are_required() -> None:
         assert answer == "You said: Hello, Ada!"
         with pytest.raises(InvalidParamsError):
             await client.call("greeter", {"greeting": "Hello"})
+
+
+async def test_an_input_called_text_does_not_replace_the_others() -> None:
+    prompt = ChatPromptTemplate([("human", "{text} in {language}")])
+    chain = prompt | ScriptedModel(script=Script())
+    async with serving_agent(chain, name="translator") as url, client_of(url) as client:
+        answer = await client.call("translator", {"text": "tea", "language": "Tamil"})
+    assert answer == "You said: tea in Tamil"
 
 
 async def test_an_output_that_is_not_text_is_data() -> None:
@@ -159,6 +169,26 @@ async def test_a_runnable_that_takes_messages_and_more_gets_the_conversation() -
         first = await client.send_message("calm")
         second = await client.send_message("sad", context_id=first.context_id)
     assert (first.value, second.value) == ("calm of 1", "sad of 3")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # LangChain deprecates its memory
+async def test_a_runnable_with_a_memory_gets_only_the_new_message() -> None:
+    counts: list[int] = []
+    memories: dict[str, InMemoryChatMessageHistory] = {}
+
+    def answer(inputs: dict[str, Any]) -> AIMessage:
+        counts.append(len(inputs["messages"]))
+        return AIMessage("Noted")
+
+    remembering = RunnableWithMessageHistory(
+        RunnableLambda(answer),
+        lambda session_id: memories.setdefault(session_id, InMemoryChatMessageHistory()),
+        input_messages_key="messages",
+    )
+    async with serving_agent(remembering, name="memory") as url, client_of(url) as client:
+        first = await client.send_message("calm")
+        await client.send_message("sad", context_id=first.context_id)
+    assert counts == [1, 3]
 
 
 async def test_the_example_runs() -> None:

@@ -19,6 +19,7 @@ def test_texts_of_exceptions_are_only_in_debug_records(caplog: pytest.LogCapture
         logger.error("Run %d failed: %s", 8, error)
         logger.error("Run %(run)d failed: %(error)s", {"run": 9, "error": error})
         logger.error("Run %(run)d failed", {"run": 10})
+        logger.error(error)
     formatter = logging.Formatter()
     shown_texts = [formatter.format(r) for r in caplog.records if r.levelno > logging.DEBUG]
     debug_texts = [formatter.format(r) for r in caplog.records if r.levelno == logging.DEBUG]
@@ -27,9 +28,10 @@ def test_texts_of_exceptions_are_only_in_debug_records(caplog: pytest.LogCapture
         "Run 8 failed: ValueError",
         "Run 9 failed: ValueError",
         "Run 10 failed",
+        "ValueError",
     ]
     assert all("hunter2" in text for text in debug_texts)
-    assert len(debug_texts) == 3
+    assert len(debug_texts) == 4
 
 
 def test_a_second_call_adds_the_filter_to_new_loggers(

@@ -164,13 +164,18 @@ class Agent:
     @property
     def metadata(self) -> Json:
         """The presentation of the skill over A2A."""
-        return {"display": {"a2a": {"alias": self.name, "files": self.takes_text}}}
+        takes_files = self.input_key in self._input_names
+        return {"display": {"a2a": {"alias": self.name, "files": takes_files}}}
 
     @property
     def takes_text(self) -> bool:
-        """Whether the input schema is a model with the field `input_key`, for the user's text."""
-        fields = getattr(self.input_schema, "model_fields", {})
-        return self.input_key in fields
+        """Whether the text of the user is the agent's only input."""
+        return self._input_names - {ANSWER} == {self.input_key}
+
+    @property
+    def _input_names(self) -> set[str]:
+        """The names of the inputs, if the schema is a model."""
+        return {*getattr(self.input_schema, "model_fields", {})}
 
     def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Yield the answer of the agent: text, dicts, `File`, `Usage` and `Progress`.

@@ -110,7 +110,7 @@ class CrewAIAgent(Agent):
         if len(names) == 1:
             defaults["input_key"] = names[0]
         super().__init__(**{**defaults, **options})
-        if len(names) > 1 and self.input_key not in names:
+        if len(names) > 1 and not options.get("input_key"):
             self.input_schema = text_model(*names)
         self._crew = crew
         self._has_placeholders = bool(names)

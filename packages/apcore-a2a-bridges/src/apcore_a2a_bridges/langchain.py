@@ -170,8 +170,8 @@ class LangChainAgent(Agent):
         self._config = run_config
         self._takes_messages = _is_a(_first_step(runnable), LANGUAGE_MODEL)
         fields = {} if self._takes_messages else _inputs_of(runnable)
-        has_memory = _is_a(runnable, MESSAGE_HISTORY)
-        self._histories = [] if has_memory else [name for name in HISTORY if name in fields]
+        self._has_memory = _is_a(runnable, MESSAGE_HISTORY)
+        self._histories = [] if self._has_memory else [name for name in HISTORY if name in fields]
         self._has_messages_input = MESSAGES in fields
         names = [name for name in fields if name not in (*HISTORY, MESSAGES)]
         self._takes_mapping = bool(names) or self._has_messages_input
@@ -219,8 +219,8 @@ class LangChainAgent(Agent):
         inputs = {self.input_key: turn.text} if self.takes_text else self._own_inputs(turn)
         inputs |= {name: past_messages(turn) for name in self._histories}
         if self._has_messages_input:
-            message = await new_message(self, turn)
-            return {**inputs, MESSAGES: [*past_messages(turn), message]}
+            history = [] if self._has_memory else past_messages(turn)
+            return {**inputs, MESSAGES: [*history, await new_message(self, turn)]}
         return inputs
 
     def _member(self, chunk: Any) -> Any:

@@ -15,8 +15,8 @@ _counts: dict[tuple[str, logging.Filter], int] = {}
 class ExceptionTextFilter(logging.Filter):
     """A filter that replaces exceptions in a record by their types.
 
-    The unchanged record is logged at DEBUG, too. The filter finds exceptions in `exc_info`, among
-    the arguments, and in dicts among the arguments.
+    The unchanged record is logged at DEBUG, too. The filter finds exceptions in `exc_info`, as the
+    message, among the arguments, and in dicts among the arguments.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -25,11 +25,12 @@ class ExceptionTextFilter(logging.Filter):
         args: Any = record.args
         arguments: tuple[Any, ...] = (args,) if is_object(args) else args or ()
         exception = record.exc_info[1] if record.exc_info else None
-        has_errors = exception is not None or any(map(_has_error, arguments))
+        has_errors = exception is not None or any(map(_has_error, (record.msg, *arguments)))
         if record.levelno <= logging.DEBUG or not has_errors:
             return True
         logger = logging.getLogger(record.name)
         logger.debug(record.msg, *arguments, exc_info=exception)
+        record.msg = _without_text(record.msg)
         shown_arguments = tuple(_without_text(argument) for argument in arguments)
         record.args = shown_arguments[0] if is_object(args) else shown_arguments
         if exception is not None:
