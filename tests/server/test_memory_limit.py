@@ -12,6 +12,7 @@ from a2a.types import a2a_pb2 as pb
 from apcore import ModuleAnnotations
 from apcore_a2a_server import Limits
 from apcore_a2a_server.app.options import Settings
+from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store.sqlite import SqliteStore
 
@@ -262,7 +263,7 @@ async def test_a_client_beyond_its_share_leaves_memory_to_others() -> None:
         async with unfinished_body(peer, 4 * UNIT), unfinished_body(peer, 2 * UNIT):
             await wait_until(lambda: memory.bodies == 6 * UNIT)
             await check_refused(peer)  # less than an eighth would be left for other clients
-            memory.take("another client", 2 * UNIT)
+            memory.take(Caller(client="another client"), 2 * UNIT)
             memory.release("another client", 2 * UNIT)
         await wait_until(lambda: memory.bodies == 0)
         assert (await send_large(peer)).state == "completed"
@@ -539,3 +540,19 @@ async def test_ended_tasks_of_a_client_above_its_share_are_evicted_first() -> No
         assert codes["bob"] == [None]
         assert codes["eve"][0] == -32001
         assert codes["eve"][-3:] == [None] * 3
+
+
+async def test_ended_tasks_of_the_caller_are_evicted_before_those_of_others() -> None:
+    options: dict[str, Any] = {
+        "auth": HeaderAuth(),
+        "client_key": lambda headers, identity: headers.get("x-device"),
+    }
+    async with serving_within(4 * UNIT, {"work": always({})}, **options) as peer:
+        async with acting_as(peer, {"x-name": "eve"}) as eve:
+            first_id = (await send_large(eve)).task["id"]
+        async with acting_as(peer, {"x-name": "ada", "x-device": "phone"}) as ada:
+            for _ in range(8):
+                assert (await send_large(ada)).state == "completed"
+        async with acting_as(peer, {"x-name": "eve"}) as eve:
+            answer = await eve.ask("get", {"id": first_id})
+        assert answer.code is None

@@ -360,7 +360,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         body = await self._read(requests, caller.client)
         if isinstance(body, Failure):
             return body
-        BodyBytes(self._memory, caller.client, caller.connection, is_kept=True).grow(len(body))
+        BodyBytes(self._memory, caller, is_kept=True).grow(len(body))
         if len(body) > LARGE_BODY:
             async with self._parse_lock:  # let the event loop do other work between large messages
                 await asyncio.sleep(0)

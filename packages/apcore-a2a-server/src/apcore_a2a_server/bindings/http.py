@@ -362,7 +362,7 @@ class Endpoint(ABC):
         caller = Caller(
             principal, identity, headers, connection, root_path, tenant, client, scheme, trace
         )
-        body_bytes = BodyBytes(self._memory, caller.client, connection)
+        body_bytes = BodyBytes(self._memory, caller)
         body, is_complete = await read_body(receive, self._max_body, body_bytes)
         if isinstance(body, A2AError):
             close = [] if is_complete else [CLOSE]

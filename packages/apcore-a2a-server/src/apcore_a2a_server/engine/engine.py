@@ -251,7 +251,7 @@ class Engine:
         if state.is_draining or not state.has_started:
             raise DrainingError if state.is_draining else NotStartedError
         if run.resumed_from is None:  # answers need no check: they end tasks, which frees memory
-            self._setup.memory.check(call.caller.client)
+            self._setup.memory.check(call.caller)
         await self._setup.capacity.check(call, self.runs.values())
         # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():

@@ -15,7 +15,7 @@ from apcore_a2a_server.modules.threads import ThreadPool
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
-from .clients import Connection, Slots
+from .clients import Caller, Connection, Slots
 
 ROOM_DIVISOR = 32
 """Divisor: a 32nd of the bound is freed beyond the need, so that evictions are rare."""
@@ -78,15 +78,15 @@ class Memory:
             self._awaited_ids[connection] = task_id
             connection.callback(self._awaited_ids.pop, connection, None)
 
-    def take(self, client: str, size: int) -> None:
-        """Count *size* bytes for a client.
+    def take(self, caller: Caller, size: int) -> None:
+        """Count *size* bytes for the client of *caller*.
 
         Raises:
             RetryLaterError: The bound is reached, even after evicting ended tasks.
         """
-        self.check(client, size)
+        self.check(caller, size)
         self.bodies += size
-        self._bodies_of[client] += size
+        self._bodies_of[caller.client] += size
 
     def release(self, client: str, size: int) -> None:
         """Stop counting *size* bytes for a client."""
@@ -95,30 +95,31 @@ class Memory:
         if not self._bodies_of[client]:
             del self._bodies_of[client]
 
-    def check(self, client: str, size: int = 0) -> None:
-        """Make room for *size* bytes of *client*, and a reserve if it exceeds its share.
+    def check(self, caller: Caller, size: int = 0) -> None:
+        """Make room for *size* bytes of a client, and a reserve if it exceeds its share.
 
         Raises:
             RetryLaterError: There is not enough memory, even after evicting ended tasks.
         """
+        client = caller.client
         if self._excess(client, size) <= 0:
             return
         self._tasks.drop_paused()
         room = self.limit // ROOM_DIVISOR
         awaited_ids = {*self._awaited_ids.values()}
         excess = max(self._excess(client, size), 0)
-        self._tasks.store.evict(excess + room, client, awaited_ids, self._share)
+        self._tasks.store.evict(excess + room, caller.owner, awaited_ids, self._share)
         if self._excess(client, size) > 0:
             raise RetryLaterError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
-    def check_pause(self, client: str, size: int) -> None:
-        """Make room to pause a task with a message of *size* bytes if *client* exceeds its share.
+    def check_pause(self, caller: Caller, size: int) -> None:
+        """Make room to pause a task with a message of *size* bytes, if that exceeds the share.
 
         Raises:
             RetryLaterError: There is not enough memory.
         """
-        if self.exceeds_share(client, COPIES_WHILE_PAUSED * size):
-            self.check(client, COPIES_WHILE_PAUSED * size)
+        if self.exceeds_share(caller.client, COPIES_WHILE_PAUSED * size):
+            self.check(caller, COPIES_WHILE_PAUSED * size)
 
     def exceeds_share(self, client: str, size: int = 0) -> bool:
         """Return whether a client's bodies and unfinished tasks exceed its share.
@@ -143,17 +144,13 @@ class BodyBytes:
 
     Args:
         memory: The memory of the process, which counts them.
-        client: The client that sends the body.
-        connection: The connection of the request.
+        caller: The sender of the body.
         is_kept: Whether the body is kept until the request ends, even if its task is stored.
     """
 
-    def __init__(
-        self, memory: Memory, client: str, connection: Connection, *, is_kept: bool = False
-    ) -> None:
+    def __init__(self, memory: Memory, caller: Caller, *, is_kept: bool = False) -> None:
         self._memory = memory
-        self._client = client
-        self._connection = connection
+        self._caller = caller
         self._is_kept = is_kept
         self._is_counted = False
         self._size = 0
@@ -171,14 +168,14 @@ class BodyBytes:
         if not self._is_counted:
             self._is_counted = True
             if not self._is_kept:
-                self._connection.before_store = self.release
-            self._connection.callback(self.release)
-        self._memory.take(self._client, size - self._size)
+                self._caller.connection.before_store = self.release
+            self._caller.connection.callback(self.release)
+        self._memory.take(self._caller, size - self._size)
         self._size = size
 
     def release(self) -> None:
         """Stop counting the body: it was refused, its request ended, or its task counts instead."""
-        self._memory.release(self._client, self._size)
+        self._memory.release(self._caller.client, self._size)
         self._size = 0
 
 

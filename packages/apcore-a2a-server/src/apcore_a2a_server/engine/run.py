@@ -414,7 +414,7 @@ class Run:
             RetryLaterError: There are too many paused tasks, or there is not enough memory.
         """
         if self.resumed_from is None and self.restart is None:
-            self._setup.memory.check_pause(self.client, size_of(self.call.message))
+            self._setup.memory.check_pause(self.call.caller, size_of(self.call.message))
             self._setup.capacity.paused.take(self.client)
             self.has_slot = True
 
