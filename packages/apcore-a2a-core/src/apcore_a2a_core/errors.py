@@ -1,10 +1,10 @@
 """Errors of conversion and authentication.
 
-ValueError              the messages of these subclasses are safe to show to a caller
+ValueError              the error texts of these subclasses are safe to show to a caller
 ├── PartError           message parts are not valid input for a skill
-│   └── MediaTypeError  they have a media type that the skill does not take
+│   └── MediaTypeError  the parts have a media type that the skill does not take
 └── OutputError         the output of a module cannot be sent
-TokenRefusedError       an authenticator refuses a token, for a reason that its sender may know
+TokenRefusedError       an authenticator refuses a token, for a reason that the caller may know
 """
 
 import re
@@ -23,7 +23,7 @@ class MediaTypeError(PartError):
 
 
 class OutputError(ValueError):
-    """Module output that cannot be sent; the message says which value, and where it is.
+    """Module output that cannot be sent; the error text names the problem and the path to it.
 
     Attributes:
         path: Path to the value within the output, such as `.rows[3].price`.
@@ -38,8 +38,7 @@ class RefusalReason(StrEnum):
     """The reasons for refusing a token, in the order of the checks.
 
     Senders of refused tokens get these words and nothing else about the token or the keys. All
-    but the first two are reserved for tokens whose signature is valid, so that they tell an
-    attacker nothing.
+    but the first two are given only for tokens with a valid signature, so forgers learn nothing.
     """
 
     MALFORMED = "malformed"
@@ -76,6 +75,6 @@ def clean(text: str, limit: int = 1000) -> str:
     a[31m\nb
     """
     if len(text) <= limit and text.isprintable():
-        return text  # the usual case; the rest takes microseconds, several times per request
+        return text  # the usual case, several times per request; the rest takes microseconds
     encodable = text[:limit].encode("utf-8", "replace").decode()
     return CONTROL.sub("", encodable.replace("\n", "\\n"))[:limit]

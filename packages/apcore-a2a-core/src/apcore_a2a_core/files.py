@@ -27,7 +27,7 @@ def file_members(schema: Schema) -> dict[str, str]:
 
 
 def _file_type(schema: object) -> str:
-    """Return the media type of a property that is a file; empty for others."""
+    """Return the media type of a property if it is a file; else an empty string."""
     if not is_object(schema):
         return ""
     branches = schema.get("anyOf")  # an optional property has branches: its own type, and null
@@ -64,14 +64,14 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs
 
 
 def takes_any_files(descriptor: object) -> bool:
-    """Return whether a module that takes text declares that it reads files as well.
+    """Return whether a module declares that it reads files of any type.
 
-    It does so with `files: true` in its overlay for A2A (see `overlay_of`), and gets the files as
-    `services.parts`.
+    A module does so with `files: true` in its overlay for A2A (see `overlay_of`), and gets the
+    files as `services.parts`.
     """
     return overlay_of(descriptor).get("files") is True
 
 
 def is_file_part(part: Mapping[str, Any]) -> bool:
-    """Return whether a part, in the JSON of A2A 1.0 or 0.3, holds a file or its URL."""
+    """Return whether a part, as JSON of A2A 1.0, 0.3 or the SRS, holds a file or its URL."""
     return any(part.get(name) is not None for name in ("raw", "url", "file", "bytes", "uri"))

@@ -21,7 +21,7 @@ class Prompt(BaseModel):
 
 
 class Reply(BaseModel):
-    """The output of a module that returns text; it may have other members.
+    """The output of a module that returns text, and maybe other members.
 
     Use it as `output_schema`: clients get the member `text` of the output as text, and other
     members, if there are any, as additional data.

@@ -69,7 +69,8 @@ class PartConverter:
 
         Texts at the beginning are joined by line feeds. Files fill the file members of the schema.
         A module without inputs accepts any text, which is then one of the other parts. A module
-        that takes text and reads files also accepts a message of files only. Defined by FR-MSG-003.
+        that reads files (see `takes_any_files`) also accepts a message of files only. Defined by
+        FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -243,8 +244,8 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
     """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
     A schema without properties takes the first key. The `name` and `mimeType` of the file are added
-    unless the schema excludes them. If the schema has other properties only, `file_inputs` returns
-    the inputs for a file in base64.
+    unless the schema excludes them. If the schema has properties, but none of *keys*, `file_inputs`
+    returns the inputs for a file in base64.
 
     Raises:
         MediaTypeError: The module takes no such file.
@@ -319,7 +320,7 @@ def unwrap(output: object, descriptor: object) -> object:
 
     A schema that apcore generated from a function promises clients that object, so only text
     and files are unwrapped. With other schemas, values are unwrapped unless the root of the schema
-    is an object.
+    is an object, as it is by default.
     """
     if not is_object(output) or list(output) != ["result"]:
         return output

@@ -1,4 +1,4 @@
-"""Protocols for the objects that users bring: authenticators, registries, executors."""
+"""Protocols for the objects that users bring, such as authenticators, registries and executors."""
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -24,7 +24,7 @@ class Identity(Protocol):
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """Other attributes of the caller; the issuer is `iss`."""
+        """Other attributes of the caller, such as the issuer in `iss`."""
         ...
 
 
@@ -99,9 +99,9 @@ class Companion(Protocol):
     A server starts its companions before it listens, and closes them after its last task has
     ended. The agent runs even if a companion is not ready.
 
-    It may also have a method `routes()` that returns ASGI applications by their paths. They are
-    served without authentication, so they must check requests themselves. An optional method
-    `public_keys()` returns JSON Web Keys, which are published with those of the card signer.
+    A companion may also have a method `routes()` that returns ASGI applications by their paths.
+    They are served without authentication, so they must check requests themselves. An optional
+    method `public_keys()` returns JSON Web Keys, which are published with those of the card signer.
 
     >>> class Clock:
     ...     name = "clock"
@@ -135,7 +135,7 @@ class Companion(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return numbers for the metrics, by name; those of all companions are added up.
+        """Return numbers for the metrics, by name; the server adds up those with the same name.
 
         Each call must return the same names.
         """
@@ -143,7 +143,7 @@ class Companion(Protocol):
 
 
 class Check(Protocol):
-    """One of the checks that `Executor.validate` made of a call."""
+    """A check of a call by `Executor.validate`."""
 
     @property
     def check(self) -> str:
@@ -179,9 +179,9 @@ class Validation(Protocol):
 class Executor(Protocol):
     """The part of apcore's Executor that the server uses; all of it is required.
 
-    In apcore's pipeline (`current_strategy`), a step just before the module runs creates the task,
-    when nothing can refuse the call any more. For executors without that pipeline, the server calls
-    `validate` before it creates the task.
+    If the executor has apcore's pipeline (`current_strategy`), the server adds a step that
+    creates the task just before the module runs, when nothing can refuse the call any more. For
+    executors without that pipeline, the server calls `validate` before it creates the task.
     """
 
     @property

@@ -22,6 +22,7 @@ from .sdk import from_sdk, to_sdk
 from .values import is_large, read_json, size_of, text_size
 
 Version: TypeAlias = Literal["1.0", "0.3"]
+"""Version of the A2A protocol."""
 Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """Content of a task event: the task itself, a change of its state, or a change of an artifact."""
 
@@ -57,7 +58,7 @@ class TaskRecord(Struct):
             **members: Other attributes of the record.
 
         Raises:
-            ValueError: The task has an unknown state or role.
+            ValueError: The task has an unknown state or role, or a number that is not finite.
         """
         return cls(from_sdk(task), **members)
 
@@ -82,7 +83,7 @@ class TaskRecord(Struct):
 
     @property
     def first(self) -> int:
-        """The number of messages before the first stored one; negative if they were not counted."""
+        """Number of messages before the first stored one; negative if `messages` was not set."""
         return self.messages - len(self.stored_messages())
 
     def messages_after(self, count: int) -> list[Message]:
@@ -161,11 +162,11 @@ def about_size(task: Task) -> int:
         return size_of(task)
     long_messages = [message for message in task.history if _is_long(message)]
     short_messages = [message for message in task.history if not _is_long(message)]
-    sizes = (_about_size(_contents(message)) for message in long_messages)
+    sizes = (_contents_size(_contents(message)) for message in long_messages)
     return size_of(replace(task, history=short_messages)) + sum(sizes)
 
 
-def _about_size(contents: list[Any]) -> int:
+def _contents_size(contents: list[Any]) -> int:
     """Return the exact size of contents with many values; else only their number of characters."""
     return size_of(contents) if is_large(contents) else text_size(contents)
 

@@ -50,7 +50,7 @@ class SchemaConverter:
         """Return the input schema with references inlined; its root is an object by default.
 
         Raises:
-            ValueError: A reference is circular, unresolvable, or nested too deeply.
+            ValueError: A reference is unresolvable, nested too deeply, or circular (unless kept).
         """
         return self._convert(object_of(descriptor, "input_schema"))
 

@@ -1,6 +1,6 @@
-"""Conversion between our plain data and the types of the official SDK, on demand.
+"""Conversion between our plain data and the types of the official SDK.
 
-Requests in JSON do not need it. gRPC, task stores of the SDK, and programs that use
+Requests in JSON do not need this conversion. gRPC, task stores of the SDK, and programs that use
 `apcore_a2a.adapters` do.
 """
 
@@ -19,11 +19,11 @@ from .values import to_json
 M = TypeVar("M", bound=Message)
 
 MAX_MESSAGE_DEPTH = 200
-"""Limit for nesting that no message of the SDK reaches: protobuf's parser accepts 100 levels."""
+"""Limit for nesting that no protobuf message reaches: the parser accepts 100 levels."""
 
 
 def to_sdk(value: Data) -> Any:
-    """Return *value* as a message of the SDK; numbers in its data and metadata become doubles.
+    """Return *value* as a protobuf message; numbers in its data and metadata become doubles.
 
     >>> to_sdk(data.Part(text="hello")).text
     'hello'
@@ -33,7 +33,7 @@ def to_sdk(value: Data) -> Any:
 
 
 def from_sdk(message: Message) -> Any:
-    """Return a message of the SDK as our data, with integral numbers as integers.
+    """Return a protobuf message of the SDK as our data, with integral numbers as integers.
 
     Raises:
         ValueError: It has an unknown state or role, or a number that is not finite.
@@ -49,7 +49,7 @@ def from_sdk(message: Message) -> Any:
 
 
 def fill_message(document: Mapping[str, Any], message: M) -> M:
-    """Fill a message of the SDK from its JSON, ignoring unknown members, and return it.
+    """Fill a protobuf message of the SDK from its JSON, ignoring unknown members, and return it.
 
     >>> fill_message({"text": "hello"}, a2a.Part()).text
     'hello'

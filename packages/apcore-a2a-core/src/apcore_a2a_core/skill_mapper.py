@@ -33,8 +33,8 @@ class SkillMapper:
             return self._skill(descriptor)
         except Exception as error:  # one malformed module must not keep the others off the card
             reason = clean(str(error), 200) if type(error) is ValueError else type(error).__name__
-            module_id, event = getattr(descriptor, "module_id", "?"), {"event": "module_skipped"}
-            logger.warning("Skipping module %s: %s", module_id, reason, extra=event)
+            module_id, extra = getattr(descriptor, "module_id", "?"), {"event": "module_skipped"}
+            logger.warning("Skipping module %s: %s", module_id, reason, extra=extra)
             return None
 
     def _skill(self, descriptor: Any) -> a2a.AgentSkill:
@@ -80,7 +80,10 @@ class SkillMapper:
         return output_modes(descriptor)
 
     def _build_extensions(self, annotations: object | None) -> Json | None:
-        """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
+        """Return the annotations as extensions of a skill (FR-SKL-004).
+
+        `to_skill` leaves them out, since skills of A2A 1.0 have no extensions.
+        """
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
 
 

@@ -1,4 +1,4 @@
-"""Task states, the transitions between them (FR-TSK-001), and their names."""
+"""Task states with their names and transitions (FR-TSK-001), and the roles of messages."""
 
 from .data import Role, TaskState
 

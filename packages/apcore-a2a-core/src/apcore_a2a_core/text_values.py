@@ -33,8 +33,8 @@ MAX_SHOWN_LENGTH = 100
 def value_of_text(text: str, schema: object, root: Schema) -> Any:
     """Convert *text* to a value for *schema*; the value is not validated.
 
-    Whole numbers, numbers, and yes or no are converted, dates and times are normalized to ISO 8601,
-    members of an enumeration are found ignoring case, and arrays and objects are parsed as JSON.
+    Numbers, and yes or no, are converted; dates and times are normalized to ISO 8601; members of an
+    enumeration are found ignoring case; and arrays and objects are parsed as JSON.
 
     Args:
         text: The text.
@@ -103,7 +103,7 @@ def word_of(choice: Any) -> str:
 
 
 def scalar_property(schema: Schema) -> str | None:
-    """Return the name of the only property, or else the only required one, if it takes plain text.
+    """Return the name of the only (or else the only required) property if it takes plain text.
 
     >>> scalar_property({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]})
     'n'

@@ -36,9 +36,9 @@ MAX_DIGIT_COST = 2 * 10**8
 write an integer grows with the square of its digit count, and is 0.1 ms for 4,300 digits."""
 
 LONG_TEXT = 64 * 1024
-"""Length in characters from which a text is long. Integers in a shorter JSON text need not be
-counted, since they take 2 ms at most (see `MAX_DIGIT_COST`). A shorter text in a value is checked
-in under 1 ms."""
+"""Length in characters from which a text is long. Integers in a shorter JSON text need no check,
+since they take 2 ms at most (see `MAX_DIGIT_COST`). Checking a shorter text in a value takes less
+than 1 ms (see `is_large_or_long`)."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
