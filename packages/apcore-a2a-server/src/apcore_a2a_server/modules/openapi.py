@@ -30,7 +30,7 @@ from .openapi_document import Document, DocumentError, label_of, warn
 logger = logging.getLogger("apcore_a2a_server")
 
 METHODS = ("get", "put", "post", "delete", "patch")
-MAX_DOCUMENT = 32 * 1024 * 1024  # bytes
+MAX_DOCUMENT = 32 * 1024 * 1024  # bytes of a download
 DOCUMENT_TIMEOUT = 30.0
 """Seconds without progress after which the download of a document fails."""
 Json = dict[str, Any]

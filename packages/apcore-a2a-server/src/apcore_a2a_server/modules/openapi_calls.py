@@ -88,7 +88,7 @@ class Body:
         media_type: Its media type.
         input: The name of the input that is the body; None if all inputs that are not
             parameters are members of the body.
-        is_required: Whether it is sent even if it has no members.
+        is_required: If *input* is None, whether the body is sent even if it has no members.
         files: In a body of `multipart/form-data`, the media types of the members that are files.
     """
 
@@ -306,7 +306,7 @@ class Api:
         raise ApiFailedError("The API redirects too often")
 
     def _client_of_loop(self) -> httpx.AsyncClient:
-        """Return the client of the running event loop, to which its connections belong."""
+        """Return the HTTP client of the running event loop; each loop needs its own connections."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             # Cookies that the API sets for one caller must not be sent back in calls of others.

@@ -86,11 +86,11 @@ class Document:
             DocumentError: The operation can't be called.
             TargetError: The server's URL can't be used, or a credential can't be sent.
         """
-        item = self.path_item(path)
-        declaration = self.resolve(item[method.lower()])
+        path_item = self.path_item(path)
+        declaration = self.resolve(path_item[method.lower()])
         credentials = self._credentials(declaration)
         inputs = Inputs(self, {(item.location, item.name.lower()) for item in credentials})
-        for parameter in self._parameters(item, declaration):
+        for parameter in self._parameters(path_item, declaration):
             inputs.add_parameter(parameter)
         body = inputs.add_body(self.resolve(declaration.get("requestBody") or {}))
         path_names = {item.name for item in inputs.parameters if item.location == "path"}
@@ -99,7 +99,7 @@ class Document:
         output_schema, wraps_output = self._output(declaration)
         operation = Operation(
             method=method,
-            server=self._server or self._declared_server(declaration, item),
+            server=self._server or self._declared_server(declaration, path_item),
             path=path,
             parameters=inputs.parameters,
             body=body,
@@ -230,18 +230,18 @@ class Document:
         return schemes if is_object(schemes) else {}
 
     def _credentials(self, declaration: Json) -> list[Credential]:
-        """Return the credentials of the first alternative whose credentials are all set.
+        """Return the credentials of the first security requirement whose credentials are all set.
 
-        If the document has no security schemes, the value of `OPENAPI_TOKEN` is a bearer token.
+        If the document has no security schemes, `APCORE_A2A_OPENAPI_TOKEN` has a bearer token.
         """
         if not self._schemes:
             token = _secret(OPENAPI_TOKEN)
             return [_bearer(token)] if token else []
-        alternatives: Any = declaration.get("security", self._document.get("security")) or [{}]
+        requirements: Any = declaration.get("security", self._document.get("security")) or [{}]
         missing: list[str] = []
-        # an alternative without credentials comes last
-        for alternative in sorted(filter(is_object, alternatives), key=operator.not_):
-            by_scheme = {name: self._credential(name) for name in alternative}
+        # a requirement without credentials comes last
+        for requirement in sorted(filter(is_object, requirements), key=operator.not_):
+            by_scheme = {name: self._credential(name) for name in requirement}
             credentials = [item for item in by_scheme.values() if item is not None]
             if len(credentials) == len(by_scheme):
                 return credentials
@@ -275,7 +275,7 @@ class Inputs:
 
     Args:
         document: The document.
-        hidden: The locations and names of parameters that are credentials of the agent.
+        hidden: The locations and lowercase names of parameters that are credentials of the agent.
     """
 
     def __init__(self, document: Document, hidden: set[tuple[str, str]]) -> None:
@@ -326,6 +326,9 @@ class Inputs:
     def add_body(self, declaration: Json) -> Body | None:
         """Add inputs for the members of the request body, or one input for the whole body.
 
+        Returns:
+            The body; None if there is none, or only an optional one that is not supported.
+
         Raises:
             DocumentError: The body can't be sent.
         """
@@ -372,7 +375,7 @@ class Inputs:
         return name
 
 
-def _files(schema: Json, content: Json) -> dict[str, str]:
+def _files(schema: Json, media_type_object: Json) -> dict[str, str]:
     """Return the members of a multipart body that are sent as files, and their media types.
 
     The items of a list may be files too. Text that the API itself decodes from base64 is not a
@@ -385,7 +388,7 @@ def _files(schema: Json, content: Json) -> dict[str, str]:
     unencoded = {name: item for name, item in item_schemas.items() if not _is_encoded(item)}
     files = file_members({"properties": unencoded})
     for name, media_type in files.items():
-        encoding = object_at(content, "encoding", name) or {}
+        encoding = object_at(media_type_object, "encoding", name) or {}
         declared_type = str(encoding.get("contentType", media_type))
         is_single_type = "*" not in declared_type and "," not in declared_type
         files[name] = declared_type if is_single_type else BINARY
@@ -402,7 +405,7 @@ def _is_encoded(schema: Any) -> bool:
 
 
 def _json_schema(holder: Mapping[str, Any]) -> Any:
-    """Return the schema of the JSON content of a response or parameter, if there is any."""
+    """Return the schema of the JSON content of a response or parameter; None without JSON."""
     content: Any = holder.get("content")
     for media_type, value in content.items() if is_object(content) else ():
         if _preference(media_type) == 0 and is_object(value):

@@ -31,13 +31,13 @@ class SchemaConverter:
 
     Args:
         look_up: Returns the part of the document to which a reference points.
-        hiding_keyword: The keyword of properties that are never required: `readOnly` for inputs,
+        optional_keyword: The keyword of properties that are never required: `readOnly` for inputs,
             `writeOnly` for outputs.
     """
 
-    def __init__(self, look_up: Callable[[str], Any], hiding_keyword: str) -> None:
+    def __init__(self, look_up: Callable[[str], Any], optional_keyword: str) -> None:
         self._look_up = look_up
-        self._hiding_keyword = hiding_keyword
+        self._optional_keyword = optional_keyword
         self._names: dict[str, str] = {}
         self._definitions: Json = {}
 
@@ -47,8 +47,8 @@ class SchemaConverter:
 
     def definition(self, converted: Any) -> Json:
         """Return a converted schema, or the one that it refers to."""
-        while is_object(converted) and isinstance(name := converted.get("$ref"), str):
-            converted = self._definitions[name.removeprefix("#/$defs/")]
+        while is_object(converted) and isinstance(reference := converted.get("$ref"), str):
+            converted = self._definitions[reference.removeprefix("#/$defs/")]
         return converted if is_object(converted) else {}
 
     def convert(self, schema: Any) -> Any:
@@ -70,7 +70,7 @@ class SchemaConverter:
             elif keyword in SUBSCHEMA_MAPS and is_object(value):
                 value = {name: self.convert(subschema) for name, subschema in value.items()}
             converted[keyword] = value
-        self._make_hidden_optional(converted)
+        self._make_optional(converted)
         return _modernize(converted)
 
     def _reference(self, reference: str) -> str:
@@ -84,12 +84,12 @@ class SchemaConverter:
             self._definitions[name] = self.convert(self._look_up(reference))
         return f"#/$defs/{self._names[reference]}"
 
-    def _make_hidden_optional(self, schema: Json) -> None:
+    def _make_optional(self, schema: Json) -> None:
         properties, required = schema.get("properties"), schema.get("required")
         if is_object(properties) and is_array(required):
-            keyword = self._hiding_keyword
-            hidden = [name for name in properties if _is_true(properties[name], keyword)]
-            schema["required"] = [name for name in required if name not in hidden]
+            keyword = self._optional_keyword
+            optional = [name for name in properties if _is_true(properties[name], keyword)]
+            schema["required"] = [name for name in required if name not in optional]
 
 
 def _is_true(schema: Any, keyword: str) -> bool:

@@ -75,7 +75,7 @@ class JobContext:
     def of(cls, context: Any) -> "JobContext":
         """Return the part of *context* that can be sent."""
         data = dict(context.data)
-        # a list, since the lazy sequence can't be pickled
+        # copies, since the lazy sequence and the read-only mapping can't be pickled
         data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]
         data["ext.a2a.request_metadata"] = {**data.get("ext.a2a.request_metadata", {})}
         attributes = {name: getattr(context, name, None) for name in KEPT_ATTRIBUTES}
@@ -148,24 +148,24 @@ def main(descriptor: int) -> None:
     # a service manager may signal all processes, but this one runs until the server ends it
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    connection, jobs = socket.socket(fileno=descriptor), SimpleQueue[bytes]()
+    connection, calls = socket.socket(fileno=descriptor), SimpleQueue[bytes]()
     connection.set_inheritable(False)
-    threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
+    threading.Thread(target=_receive, args=(connection, calls), daemon=True).start()
     modules: dict[bytes, Any] = {}
     own_id = os.getpid()
     while True:
-        reply = _make_reply(jobs.get(), modules)
+        reply = _make_reply(calls.get(), modules)
         if os.getpid() != own_id:  # the module has forked: only one process may reply
             os._exit(1)
         connection.sendall(SIZE.pack(len(reply)) + reply)
 
 
-def _receive(connection: socket.socket, jobs: "SimpleQueue[bytes]") -> None:
+def _receive(connection: socket.socket, calls: "SimpleQueue[bytes]") -> None:
     """Queue calls; when the server closes the socket, kill this process and its children."""
     with suppress(OSError), connection.makefile("rb") as stream:
         while header := stream.read(SIZE.size):
             (size,) = SIZE.unpack(header)
-            jobs.put(stream.read(size))
+            calls.put(stream.read(size))
     os.killpg(0, signal.SIGKILL)
 
 
@@ -199,7 +199,7 @@ def _is_json(value: object) -> bool:
 
 
 def _pickle_all(values: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the values that can be pickled."""
+    """Pickle the values that can be pickled, and leave out the others."""
     pickled: dict[str, bytes] = {}
     for name, value in values.items():
         with suppress(Exception):  # objects may raise anything when they are pickled
@@ -208,7 +208,7 @@ def _pickle_all(values: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _unpickle_all(values: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the values whose classes can be imported here."""
+    """Unpickle the values whose classes can be imported here, and leave out the others."""
     unpickled: dict[str, Any] = {}
     for name, value in values.items():
         with suppress(Exception):  # objects may raise anything when they are unpickled

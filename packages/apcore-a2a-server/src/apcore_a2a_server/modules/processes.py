@@ -29,7 +29,7 @@ START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
     "from apcore_a2a_server.modules.process_worker import main; main(int(sys.argv[1]))"
 )
-"""Code of a worker. Its arguments are the descriptor of its socket and the server's import path."""
+"""Code for a process. Its arguments are the descriptor of a socket and the server's import path."""
 EXIT_TIMEOUT = 5.0  # seconds for a process to end after it has closed its socket
 
 Begin: TypeAlias = Callable[[], Awaitable[None]]
@@ -228,7 +228,7 @@ class ProcessPool:
             finally:
                 self._busy.discard(worker)
             await self._release(worker)
-        outcome = pickle.loads(reply)  # from a module, which is trusted as much as in this process
+        outcome = pickle.loads(reply)  # safe: modules are trusted in any process
         if isinstance(outcome, NotLoaded):
             self._not_loaded.add(packed_module)
             error = NotPortableError(f"it can't be loaded elsewhere\n{outcome.trace}")

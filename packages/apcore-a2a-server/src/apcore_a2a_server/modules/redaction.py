@@ -1,9 +1,9 @@
 """Redaction of inputs and outputs for logs.
 
 apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
-with every pattern: a quarter of the time of a small call. `Redaction` redacts in one pass, and
-caches which names are sensitive. It calls apcore's own function for schemas with `x-sensitive`, if
-there are patterns for values, and for values that are not JSON.
+with every pattern: a quarter of the time of a small call. `Redaction` needs no index, and caches
+which names are sensitive. It calls apcore's own function for schemas with `x-sensitive`, if there
+are patterns for values, and for values that are not JSON.
 """
 
 from contextvars import ContextVar
@@ -19,7 +19,7 @@ ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 
 skips_redaction: ContextVar[bool] = ContextVar("apcore_a2a_skips_redaction", default=False)
-"""Whether apcore's steps in this context must not redact, since `Redaction` does it instead."""
+"""Whether apcore's steps must not redact, since `Redaction` does so instead."""
 
 
 class SchemaStandIn:

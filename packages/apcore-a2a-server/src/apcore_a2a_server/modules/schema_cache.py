@@ -2,7 +2,8 @@
 
 apcore generates the JSON Schema of a model three times per call, which takes most of the time of
 a small call. Each module *instance* gets, in place of its model classes, stand-ins that cache the
-schemas and behave like the classes otherwise; the classes themselves are not changed.
+schemas and otherwise behave like the classes, but report fewer errors in large values. The classes
+themselves are not changed.
 """
 
 from collections.abc import Callable

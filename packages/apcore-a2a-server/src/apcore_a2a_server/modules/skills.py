@@ -31,7 +31,7 @@ class Skill:
     descriptor: Any
     streams: bool
     needs_approval: bool
-    """Whether the descriptor requires approval; its YAML takes precedence over the code."""
+    """Whether the descriptor requires approval: there, YAML takes precedence over the code."""
     is_gated: bool
     """Whether the module's code requires approval; before 0.31, apcore's gate ignores all YAML."""
     discoverable: bool
@@ -65,7 +65,7 @@ CHOICE = Skill(
     time_limit=None,
     in_thread=False,
 )
-"""Placeholder for the skill of a task whose client has yet to choose one; its id is empty."""
+"""Placeholder for the skill of a task whose client has yet to choose one."""
 
 
 class Skills:

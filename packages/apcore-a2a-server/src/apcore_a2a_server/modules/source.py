@@ -32,7 +32,7 @@ def executor_of(
         NoModulesError: A target has no modules.
         TargetError: There is no such target, it can't be imported, or a list has two executors or
             two modules with the same id.
-        TypeError: *source* is of another type; the message names the methods that it lacks.
+        TypeError: *source* is of another type; the message names the missing methods.
         ValueError: *acl* is given for an existing executor, or the rules can't be read.
     """
     source = load(source, allow_empty=allow_empty)
@@ -57,7 +57,8 @@ def executor_of(
 def owns_modules(source: Any) -> bool:
     """Return whether the modules of *source* are closed when the agent that serves them ends.
 
-    The modules of a registry, a client or an executor belong to the program that has created it.
+    A registry, a client or an executor that is passed as an object, and its modules, belong to the
+    program that has created it.
 
     >>> owns_modules("./skills"), owns_modules(["./skills", apcore.Registry()])
     (True, False)
