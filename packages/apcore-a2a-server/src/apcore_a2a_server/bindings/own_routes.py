@@ -1,7 +1,7 @@
 """The agent's own routes under `/apcore/`, beyond A2A: for the explorer and for operators.
 
-They are behind the same middleware as all other routes. Their own errors have one format:
-`{"error": {"code": "NOT_FOUND", "message": "…"}}`.
+They are behind the same middleware as all other routes. The errors that they send themselves have
+one format: `{"error": {"code": "NOT_FOUND", "message": "…"}}`.
 """
 
 import re
@@ -95,7 +95,7 @@ class OwnError(Exception):
     """An error that becomes the response.
 
     Args:
-        status: The HTTP status, one of `CODES`.
+        status: The HTTP status, a key of `CODES`.
         message: The message.
     """
 

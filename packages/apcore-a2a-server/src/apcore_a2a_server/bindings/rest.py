@@ -83,7 +83,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 """The HTTP status and the name of `google.rpc.Code` for each error (§5.4).
 
 A message part of a type that the skill does not take gets 400, as 1.0.1 demands (1.0.0 had 415).
-HTTP has 415 for a body that is not JSON (RFC 9110 §15.5.16).
+A body that is not JSON gets 415 (RFC 9110 §15.5.16).
 """
 
 
@@ -150,7 +150,8 @@ class Rest(Endpoint):
         """Return the params of a method that are in the body.
 
         Raises:
-            A2AError: The body is not a JSON object, or has too many values.
+            A2AError: The `Content-Type` is not JSON, or the body is not a JSON object or has too
+                many values.
         """
         if not request.body:
             return {}
