@@ -1,7 +1,7 @@
 """The call of a module's method `on_abandoned` when its paused task ends without another run.
 
 A module may keep something open until the answer comes: a task of another agent, or a session. The
-process whose change ended the task calls the method, at most once for each pause: if that process
+replica whose change ended the task calls the method, at most once for each pause: if that replica
 is killed first, the method is never called.
 """
 

@@ -59,7 +59,8 @@ class Admission:
 
     Attributes:
         setup: The dependencies of runs.
-        default_skill: The skill for messages that name none; None for the only skill, if any.
+        default_skill: The skill for messages that name none; None for the only skill of the agent,
+            if it has just one.
         max_parts: Maximum number of parts in a message.
         asks_for_skill: Whether the client is asked which skill to call, if there are several and
             its message names none.
@@ -89,7 +90,7 @@ class Admission:
         """Return the record of a task that belongs to *caller*.
 
         Raises:
-            TaskNotFoundError: The task does not exist, or belongs to another principal.
+            TaskNotFoundError: The task does not exist, or does not belong to *caller*.
         """
         return _require(await self.setup.tasks.get_own(task_id, caller.owner))
 
@@ -103,7 +104,7 @@ class Admission:
         """
         tasks, rules = self.setup.tasks, self.operators
         record = await tasks.get_own(task_id, caller.owner)
-        # only if a rule names the caller, so that response times reveal nothing to other callers
+        # look further only if a rule applies to the caller: response times reveal nothing to others
         if record is None and (rules.is_operator(caller) or rules.is_approver(caller)):
             record = await tasks.store.get(task_id)
             if record is not None and not rules.may_see(record, caller):
@@ -224,7 +225,8 @@ class Admission:
         later whether the call runs.
 
         Raises:
-            InvalidParamsError: The pause is for input, and the parts are not an input.
+            InvalidParamsError: The pause is for input, and the parts are no input or do not fit
+                the question.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
                 client does not take those of its results.
             MethodNotFoundError: The skill does not exist any more.
@@ -245,7 +247,7 @@ class Admission:
                 # `read_answer` keeps the earlier inputs: the module runs again from its beginning
                 arguments = pause, message.parts, skill, self.setup.converter
                 answer = await _convert(message.parts, caller, read_answer, *arguments)
-            parts = answer.message_parts or [to_builtins(part) for part in message.parts]
+            parts = answer.answer_parts or [to_builtins(part) for part in message.parts]
             resumption = Resumption(parts, approved, pause.state)
         else:
             answer, resumption = await self._read_skill_choice(pause, request, caller), None

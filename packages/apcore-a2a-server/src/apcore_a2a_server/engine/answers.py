@@ -37,7 +37,7 @@ class Answer:
         other_parts: Parts that are not inputs, as JSON.
         asks_again: Whether the client is asked again if the answer does not fit.
         problem: Why the answer does not fit, for the client; empty if it does.
-        message_parts: The parts of the answer; None if they are those of the message.
+        answer_parts: The parts of the answer; None if they are those of the message.
     """
 
     skill: Skill
@@ -45,7 +45,7 @@ class Answer:
     other_parts: Sequence[Any]
     asks_again: bool = False
     problem: str = ""
-    message_parts: Sequence[Any] | None = None
+    answer_parts: Sequence[Any] | None = None
 
 
 class TextInput(NamedTuple):
@@ -83,7 +83,7 @@ def read_answer(
         all_parts = [to_builtins(part) for part in parts]
         if pause.choices:
             all_parts = [_chosen_part(pause.choices, text), *other_parts]
-        return Answer(skill, pause.inputs, all_parts, asks_again=True, message_parts=all_parts)
+        return Answer(skill, pause.inputs, all_parts, asks_again=True, answer_parts=all_parts)
     problem = _violation(pause, skill, new_inputs)
     inputs = {**pause.inputs, **new_inputs}
     return Answer(skill, inputs, other_parts, asks_again=True, problem=problem)

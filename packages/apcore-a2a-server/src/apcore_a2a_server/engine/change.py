@@ -65,7 +65,7 @@ class NewState(Update, frozen=True):
         received: The client's message that caused the transition.
         resume: The packed call or pause, from which the task can continue.
         deadline: Time at which a paused task expires, in seconds since the epoch.
-        skill_id: The skill that the client has chosen for the task; None if it had one before.
+        skill_id: The skill that the client has chosen; None if the task had one before.
         metadata: Metadata that the module adds to the task.
         reply: The agent's message for the history, with the text of the module's output.
         decision: The act of another principal that caused the transition; see `Decision`.
@@ -312,8 +312,8 @@ async def change(
         spans: The spans of the run that ends with the change, as text.
 
     Raises:
-        StaleTaskError: The task is in another state or pause, is deleted, is leased to
-            another replica, or other replicas keep changing it.
+        StaleTaskError: The task is in another state or pause, is deleted, or no longer has *lease*;
+            or other replicas keep changing it.
         InvalidStateTransitionError: The state machine does not allow an update.
         InvalidParamsError: The task has too many push configs.
     """

@@ -1,4 +1,4 @@
-"""Clients: who sends requests, their connections, and the verdicts and tasks they wait for."""
+"""The clients that send requests, their connections, and the verdicts and tasks they wait for."""
 
 import asyncio
 import json
@@ -185,8 +185,8 @@ class Watchers:
     """The clients that wait for each task; tasks that have lost all their clients are reported.
 
     A client is lost if it disconnects, not if it gets its response or the server disconnects it
-    (FR-MSG-005). Observers are never lost: clients that were subscribed to the task while it was
-    paused. While an observer is connected, the task continues without its other clients; but the
+    (FR-MSG-005). Observers, clients that were subscribed to the task while it was paused, are never
+    lost. While an observer is connected, the task continues without its other clients; but the
     disconnect of observers alone reports no task.
 
     Args:

@@ -94,7 +94,7 @@ class Engine:
         """Apply an answer to a paused task; of several answers, the first counts.
 
         Raises:
-            A2AError: The answer is refused: the task stays paused, or another answer came first.
+            A2AError: The answer is refused: the task stays paused, or the pause was over already.
         """
         ticket = Ticket(record.task.id, record.version)
         transition, webhook = transition_for_answer(pause, call.message, call.problem), call.webhook
@@ -190,9 +190,9 @@ class Engine:
         self._background.start(coroutine, f"Calling on_abandoned of {pause.skill_id}")
 
     async def on_clients_lost(self, task_id: str) -> None:
-        """Cancel a running task whose clients have left, unless a webhook works (FR-MSG-005).
+        """Cancel a running task whose clients have left (FR-MSG-005).
 
-        Detached tasks need no clients.
+        Detached tasks and tasks with a webhook that works need no clients.
         """
         run = self.runs.get(task_id)
         if run is None or run.call.detached:

@@ -1,4 +1,4 @@
-"""Failover: run or end the tasks that another replica has lost."""
+"""Failover: run or end the tasks that this replica has claimed."""
 
 import logging
 from contextlib import suppress

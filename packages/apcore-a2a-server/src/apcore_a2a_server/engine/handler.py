@@ -1,7 +1,7 @@
 """The operations of A2A (1.0 §3.1) on the engine.
 
-Streams carry the versions of events. The SDK's `RequestHandler` has no place for them, so
-`apcore_a2a_server.bindings.compat` implements that interface on top of this one.
+Streams carry the versions of events. The SDK's `RequestHandler` has no place for versions, so
+`apcore_a2a_server.bindings.compat` implements that interface on top of `Handler`.
 """
 
 import asyncio
@@ -385,7 +385,7 @@ def _with_webhook(call: Call, webhook: Webhook | None) -> Call:
 
 
 def _is_resumed(record: TaskRecord, request: Request) -> bool:
-    """Return whether a stream follows the client's last event of the task."""
+    """Return whether a stream continues after the last event that the client has."""
     # a Last-Event-ID beyond the log is not from this task's stream: ignore it
     return request.last_event_id is not None and request.last_event_id <= record.version
 

@@ -40,9 +40,9 @@ CLOCK_RESOLUTION = 0.001  # seconds
 class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
-    The tasks are counted where they are kept; requests take bytes for their bodies. Only a client's
-    bodies and unfinished tasks count towards its share. When there is no room, ended tasks are
-    evicted, first those of principals whose ended tasks exceed the share.
+    `LiveTasks` and the store count the bytes of tasks; `take` counts those of bodies. Only a
+    client's bodies and unfinished tasks count towards its share. When there is no room, ended tasks
+    are evicted, first those of principals whose ended tasks exceed the share.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
@@ -73,7 +73,7 @@ class Memory:
         return self._tasks.store.kept_bytes
 
     def keep_for(self, connection: Connection, task_id: str) -> None:
-        """Keep a task until the request that has started it ends, even if the task ends earlier."""
+        """Keep a task from eviction until the request of *connection* ends."""
         if not connection.has_ended:
             self._awaited_ids[connection] = task_id
             connection.callback(self._awaited_ids.pop, connection, None)

@@ -457,8 +457,8 @@ class Expiries:
     async def expire(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Fail the task of *principal* if it still waits for the answer to *pause*."""
         self.cancel(reply_to.task_id, pause.id)
-        is_for_approval = pause.question is None or pause.wants_verdict
-        subject = "Approval" if is_for_approval else "The question"
+        is_input = pause.question is not None and not pause.wants_verdict
+        subject = "The question" if is_input else "Approval"
         explanation = agent_message(reply_to, f"{subject} expired: no answer arrived in time")
         # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         with suppress(StaleTaskError):
