@@ -15,6 +15,7 @@ PAUSED = frozenset({INPUT_REQUIRED})
 SETTLED = TERMINAL | PAUSED
 """States of a task that has ended or waits for input."""
 OPEN = frozenset({SUBMITTED, WORKING}) | PAUSED
+"""States of a task that has not ended."""
 
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     SUBMITTED: frozenset({WORKING, CANCELED, FAILED, REJECTED}),

@@ -19,8 +19,8 @@ MAX_SAFE = 2**53
 """The largest integer up to which a double represents all integers exactly."""
 
 MAX_DEPTH = 30
-"""Maximum depth of nested objects and arrays in inputs and outputs. Clients that read answers with
-protobuf accept 100 nested messages; an object costs three (Value, Struct, map entry)."""
+"""Maximum depth of nested objects and arrays in inputs and outputs. Protobuf clients accept 100
+levels in responses; an object costs three (Value, Struct, map entry)."""
 
 MAX_BITS = 14_284
 """Maximum size of an integer, in bits: 4,300 digits, the most that Python converts to text."""
