@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 INLINE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>", re.DOTALL)
-BASE = '<meta name="agent-base" content="./"'
+BASE_TAG = '<meta name="agent-base" content="./"'
 """The beginning of the element with the URL of the agent (or its proxy), relative to the page."""
-AGENT_URL = '<meta name="agent-url" content=""'
+AGENT_URL_TAG = '<meta name="agent-url" content=""'
 """The beginning of the element with the URL of the agent behind a proxy."""
 
 
@@ -42,9 +42,9 @@ class Page:
 
     def __init__(self, path: str, agent_url: str = "") -> None:
         self.base = "../" * (path.count("/") - 1) or "./"
-        agent_url_meta = AGENT_URL.replace('""', f'"{escape(agent_url)}"')
-        text = document().replace(BASE, BASE.replace("./", self.base))
-        text = text.replace(AGENT_URL, agent_url_meta)
+        agent_url_tag = AGENT_URL_TAG.replace('""', f'"{escape(agent_url)}"')
+        text = document().replace(BASE_TAG, BASE_TAG.replace("./", self.base))
+        text = text.replace(AGENT_URL_TAG, agent_url_tag)
         self._body = text.encode()
         self._compressed = gzip.compress(self._body, mtime=0)
         self._digest = sha256(self._body).hexdigest()[:32]
@@ -97,7 +97,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def policy(text: str) -> str:
-    """Return a content security policy that allows only the scripts and styles in *text*."""
+    """Return a content security policy that allows no scripts and styles but those in *text*."""
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     for element, content in INLINE.findall(text):
         hashes[element].append(f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'")

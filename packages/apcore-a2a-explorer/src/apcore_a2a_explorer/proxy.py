@@ -57,7 +57,7 @@ SAFE_HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
 }
-"""Header fields of relayed responses, so that the browser runs nothing that the agent has sent."""
+"""Header fields added to relayed responses, so the browser runs nothing that the agent has sent."""
 
 
 class AgentUnreachableError(Exception):
@@ -78,7 +78,7 @@ class AgentProxy:
         self._client = new_client()
 
     def app(self, port: int) -> ASGIApp:
-        """Return the application for *port* of loopback."""
+        """Return the application to serve at *port* of loopback."""
         pages = routes(agent_url=str(self.agent))
         relay = Route("/{path:path}", self._relay, methods=METHODS)
         app = Starlette(
@@ -90,7 +90,7 @@ class AgentProxy:
         """Check that there is an agent, and close this proxy.
 
         Raises:
-            AgentUnreachableError: There is no agent, or it can't be reached.
+            AgentUnreachableError: There is no agent, it can't be reached, or its card is too large.
         """
         async with self._client:
             try:
@@ -177,8 +177,8 @@ class AgentProxy:
                 body += piece
                 if len(body) > MAX_CARD:
                     raise AgentUnreachableError(f"{url} has more than {MAX_CARD} bytes")
-            decoded = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
-            return httpx.Response(response.status_code, headers=decoded, content=bytes(body))
+            fields = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
+            return httpx.Response(response.status_code, headers=fields, content=bytes(body))
 
     def _target(self, request: Request) -> httpx.URL:
         """Return the URL for a request: below the URL of its interface, or of the agent.
@@ -210,7 +210,7 @@ class AgentProxy:
 
 
 class Gate:
-    """Middleware that refuses requests from other machines and pages, or without the token."""
+    """Middleware that refuses requests for other hosts, from other origins or without the token."""
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app = app
