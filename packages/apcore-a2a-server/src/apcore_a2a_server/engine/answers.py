@@ -90,7 +90,7 @@ def read_answer(
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
-    """Return the choice that a text names, as a part: modules do not know choices by number."""
+    """Return the choice that a text names, as a part: modules do not see the numbers."""
     choice = choose(text, choices, by_number=True)
     return {"text" if isinstance(choice, str) else "data": choice}
 

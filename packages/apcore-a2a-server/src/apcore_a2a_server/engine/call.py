@@ -93,7 +93,8 @@ class Ticket(Struct, frozen=True):
         task_id: The id of the message's task.
         after_version: The version after which the stream of the task's events starts.
         ended_record: The record of the task, if its run has completed it by now.
-        foreign_record: The record before the message, if the task belongs to another principal.
+        foreign_record: The record of another principal's task, as it was before the message came;
+            else None.
     """
 
     task_id: str

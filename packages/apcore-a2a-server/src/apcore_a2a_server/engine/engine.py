@@ -269,7 +269,7 @@ class Engine:
         self._setup.capacity.runs.enter(run.client)
         self.runs[run.call.message.task_id] = run
         call, context = run.call, copy_context()
-        if run.restart is not None:  # no request has begun to collect facts
+        if run.restart is not None:  # no request collects facts for its logs
             facts = {"task": call.message.task_id, "skill": call.skill.id}
             context.run(begin_facts, **facts, trace_id=call.trace.trace_id)
         spans = self._setup.spans

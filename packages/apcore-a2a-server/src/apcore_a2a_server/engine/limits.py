@@ -27,7 +27,7 @@ UNCOUNTED_BODY = 4096
 """Maximum size of a body that is not counted, in bytes."""
 
 COPIES_WHILE_PAUSED = 4
-"""Number of copies of its inputs that a paused task adds.
+"""Number of copies of a task's inputs that its pause adds.
 
 The request for approval has two, in the task and in the conversation; the stored pause has two,
 in the call to resume and in the call to approve.
