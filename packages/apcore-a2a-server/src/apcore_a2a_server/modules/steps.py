@@ -1,10 +1,9 @@
 """Our steps in apcore's pipeline, and the engine that runs it.
 
-`Admit`, which creates the task, and `Execute` after it divide one pass through the pipeline into
-a request and a task: an error before `Admit` refuses the request, an error after it fails the
-task. `OffLoop` keeps apcore's own steps from blocking the event loop. Outside the runs of this
-server, these steps change nothing, but `TracedExecute` makes its spans. Executors that the server
-makes from a registry also have `DirectEngine`.
+`Admit` creates the task: an error in a step before it refuses the request, and an error in a step
+after it, such as `Execute`, fails the task. `OffLoop` keeps apcore's own steps from blocking the
+event loop. Outside the runs of this server, these steps change nothing, but `TracedExecute` makes
+its spans. Executors that the server makes from a registry also have `DirectEngine`.
 """
 
 import asyncio
@@ -118,7 +117,7 @@ class OffLoop(BaseStep):
         return await self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
-        """Return the stand-in for the schema of a module, if it needs one.
+        """Return the stand-in for a module's schema; None if the schema needs none.
 
         A module that only other modules have called so far has no stand-ins yet.
         """
@@ -340,7 +339,7 @@ class TracedExecute(Execute):
 
     Args:
         builtin: apcore's own step.
-        spans: The spans.
+        spans: Makes the span of each call.
     """
 
     def __init__(self, builtin: Step, spans: "Spans") -> None:
@@ -376,8 +375,8 @@ class DirectEngine(PipelineEngine):
     apcore's own engine records the time, the result and the output of each step, which takes as
     long as most steps. The records are shown only in traces and dry runs, to middlewares of steps,
     and to the conditions of `run_until`. Calls with any of these, or in pipelines with steps that
-    are not plain (see `_is_plain`), use apcore's engine. In other calls, it takes over after a step
-    that raises, aborts, or skips to a step that does not follow.
+    are not plain (see `_is_plain`), use apcore's engine. In other calls, apcore's engine takes over
+    after a step that raises, aborts, or skips to a step that does not follow.
 
     Args:
         executor: The executor, whose middlewares are called by two of the steps.

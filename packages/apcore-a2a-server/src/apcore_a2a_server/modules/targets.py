@@ -99,7 +99,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, a Python module,
             an object with modules (see `has_modules`), a module, an agent with a bridge, a mapping
-            of skill ids to targets with one module or to configs of agents, or a list of all these.
+            of skill ids to targets with one module or to configs of agents, or a list of these.
             Any other object is returned as it is.
         allow_empty: Whether a folder may have no modules.
 
@@ -140,7 +140,7 @@ def _only_module(target: Any, module_id: str) -> Any:
 
 
 def combine(sources: Sequence[Any]) -> Any:
-    """Return one source with all modules: the Executor, else the first Registry, or else a new one.
+    """Add all modules to one source and return it: the Executor, the first Registry or a new one.
 
     Raises:
         TargetError: There are several executors, or two modules have the same id.
@@ -261,17 +261,17 @@ def _load_path(path: Path, allow_empty: bool) -> Any:
     return {module_id: _create(module_class)}
 
 
-def _load_file(file: Path, module_id: str, name: str) -> Any:
+def _load_file(file: Path, id_prefix: str, name: str) -> Any:
     """Import a file that creates modules; return them as `_modules_in` does."""
-    return _modules_in(import_file(file, name), module_id, file.name)
+    return _modules_in(import_file(file, name), id_prefix, file.name)
 
 
-def _modules_in(namespace: ModuleType, module_id: str, label: str) -> Any:
+def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
     """Return the modules that a Python module defines, by id, or the client that holds them.
 
     Args:
         namespace: The Python module.
-        module_id: The first part of the ids of modules without an id of their own.
+        id_prefix: The first part of the ids of modules without an id of their own.
         label: The name of the Python module in messages.
     """
     clients = _clients(namespace)
@@ -288,7 +288,7 @@ def _modules_in(namespace: ModuleType, module_id: str, label: str) -> Any:
             continue  # it is only imported here, so none of its code may run
         module = _as_module(value)
         if module is not None and is_own:
-            modules[_id_of(module, namespace.__name__, module_id)] = module
+            modules[_id_of(module, namespace.__name__, id_prefix)] = module
     if not modules:
         raise NoModulesError(f"There are no modules in {label}\n{MODULE_FORMAT}")
     return modules
@@ -317,7 +317,7 @@ def _as_module(value: Any) -> Any:
     """Return *value* if it is a module, or the module of a class or decorated function; else None.
 
     Raises:
-        TargetError: A decorator lacks its parentheses, or the class can't be created.
+        TargetError: A decorator lacks its parentheses, or the class can't be instantiated.
     """
     if inspect.isroutine(value):
         if value.__qualname__ == "APCore.module.<locals>.decorator":
@@ -343,29 +343,29 @@ def _create(module_class: type[Any]) -> Any:
         raise TargetError(f"{problem}; its __init__ must work without arguments") from None
 
 
-def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
-    """Return the id of a module: its own, or one made of *module_id* and the name of its class.
+def _id_of(module: Any, name: str = "", id_prefix: str = "") -> str:
+    """Return the id of a module: its own, or one made of *id_prefix* and the name of its class.
 
     Args:
         module: The module.
         name: The name of its Python module, with which the ids that apcore generates begin.
-        module_id: The first part to use instead of that name, and for a module without an id.
+        id_prefix: The first part to use instead of that name, and for a module without an id.
 
     Raises:
-        TargetError: The module has no id, and *module_id* is empty.
+        TargetError: The module has no id, and *id_prefix* is empty.
     """
     generated_prefix = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
     own_id = getattr(module, "module_id", None)
     if isinstance(own_id, str):
         return (
-            f"{module_id}.{own_id.removeprefix(generated_prefix)}"
+            f"{id_prefix}.{own_id.removeprefix(generated_prefix)}"
             if own_id.startswith(generated_prefix)
             else own_id
         )
     kind = type(module).__name__
-    if not module_id:
+    if not id_prefix:
         raise TargetError(f"The module {kind} has no id: give it an attribute module_id")
-    return f"{module_id}.{re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', kind).lower()}"
+    return f"{id_prefix}.{re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', kind).lower()}"
 
 
 def _add(registry: Any, source: Any) -> None:

@@ -136,11 +136,12 @@ class _Thread(threading.Thread):
 class ThreadPool:
     """A pool of threads for synchronous modules.
 
-    At most `limit` modules run at a time. Many of them may wait for a network or a disk; but if all
-    of them computed, they would starve the event loop, as all threads share the interpreter lock.
-    Therefore, another call starts only while fewer threads than the number of cores + 2 have
-    recently used the CPU, or fewer than two while the event loop is late. Modules that release the
-    lock while they compute do not make the loop late.
+    Without shares, at most `limit` modules run at a time. Many of them may wait for a network or a
+    disk; but if all of them computed, they would starve the event loop, as all threads share the
+    interpreter lock. Therefore, another call starts only while few threads have recently used the
+    CPU: fewer than the number of cores + 2 (at first, fewer than `FIRST_LIMIT`), or fewer than two
+    while the event loop is late. Modules that release the lock while they compute do not make the
+    loop late.
 
     Clients with waiting calls take turns, and the calls of each start in their order. While one
     client has more than its share of the places, the others still get theirs, so that more than
@@ -181,7 +182,7 @@ class ThreadPool:
 
     @staticmethod
     def is_inside() -> bool:
-        """Return whether the caller runs in a thread of a pool."""
+        """Return whether the current code runs in a thread of a pool."""
         return _inside.get()
 
     @property
@@ -243,7 +244,7 @@ class ThreadPool:
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry, due)
 
     def _next(self) -> _Call | None:
-        """Remove and return the next call that has a place, or None; clients take turns."""
+        """Remove and return the next call that may start, or None; clients take turns."""
         rooms = self._rooms() if self._waiting else ()
         if not all(room.has_any() for room in rooms):
             return None
@@ -277,7 +278,7 @@ class ThreadPool:
         return Room.of(limit, self._share, holders)
 
     def _abandon(self, call: _Call) -> None:
-        """Give up a call whose caller was cancelled; its thread, if it has one, is now stuck."""
+        """Give up a call whose caller was cancelled; a thread that still runs it is now stuck."""
         if call in self._running:
             self._running.remove(call)
             with self._lock:

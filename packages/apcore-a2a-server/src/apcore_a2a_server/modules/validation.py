@@ -3,8 +3,7 @@
 apcore checks values against a JSON Schema with the library jsonschema, in Python. It needs 2^n
 steps to match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n
 objects. Python's regular expressions hold the interpreter lock: neither the event loop nor any
-other thread gets a turn. For such schemas, a module instance therefore gets stand-ins, which
-otherwise behave like apcore's.
+other thread gets a turn. Therefore, a module instance gets stand-ins for such schemas.
 """
 
 import json
@@ -119,7 +118,7 @@ class LinearSchema(SchemaStandIn):
 class SeparateSchema(SchemaStandIn):
     """Stand-in for a JSON Schema that jsonschema-rs does not take.
 
-    Another process checks values with apcore's own library, and is killed if it takes too long.
+    Another process checks values with jsonschema, and is killed if that takes too long.
     """
 
     is_slow = True
@@ -195,9 +194,9 @@ TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long t
 
 
 def check_in_process(check: Json, data: Any) -> list[Json]:
-    """Return the violations that `validation_child` finds, or only `TOO_LONG`.
+    """Return the violations that `validation_child` finds; only `TOO_LONG` if that process fails.
 
-    The child process is killed when the check takes too long. The calling thread waits.
+    A check that takes too long is a failure: its process is killed. The calling thread waits.
 
     Args:
         check: An object with a `schema` for Python's jsonschema, or the result of
@@ -350,6 +349,7 @@ def _refuse_to_retrieve(uri: str) -> NoReturn:
 
 
 ALIASES = {"falseSchema": "type", "backtrackLimitExceeded": "pattern"}
+"""Keywords to report for those errors of jsonschema-rs that are not named after a keyword."""
 
 
 def _violation(error: ValidationError) -> Json:
