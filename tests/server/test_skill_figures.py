@@ -156,6 +156,19 @@ def test_a_slow_run_of_an_hour_ago_makes_room_for_a_faster_one() -> None:
     assert [run.task_id for run in hour_of(figures, worker.now).slowest] == [last_task_id]
 
 
+def test_a_run_is_kept_once_when_slower_ones_become_old() -> None:
+    figures = SkillFigures()
+    worker = Worker(figures)
+    for seconds in (100, 99):
+        worker.run(seconds)
+    worker.now += 60 * MINUTES / 2
+    for seconds in (5, 4):
+        worker.run(seconds)
+    worker.now += 60 * MINUTES / 2
+    worker.run(3)
+    assert [run.seconds for run in hour_of(figures, worker.now).slowest] == [5, 4, 3]
+
+
 def test_failures_are_counted_by_code() -> None:
     figures = SkillFigures()
     worker = Worker(figures)

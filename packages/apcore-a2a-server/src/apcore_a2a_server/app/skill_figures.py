@@ -191,7 +191,8 @@ class _Place:
 
     def _write(self, start: int, records: Iterable[NotableTask]) -> None:
         packed = b"".join(_RECORD.pack(*record[:3], record.task_id.encode()) for record in records)
-        self._texts[start : start + len(packed)] = packed
+        size = MAX_NOTABLE * _RECORD.size  # the earlier list may have been longer
+        self._texts[start : start + size] = packed.ljust(size, b"\0")
 
 
 def _text(packed: Any) -> str:
