@@ -48,7 +48,7 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address.
 
     Raises:
-        OSError: The address is in use, or does not belong to this machine.
+        OSError: The process can't listen on the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     is_dual_stack = host == "::" and socket.has_dualstack_ipv6()
@@ -65,7 +65,7 @@ def _bind_unix(path: Path) -> socket.socket:
     """Return a socket that listens on *path*; replace the socket of a process that has ended.
 
     Raises:
-        OSError: A process listens there, or *path* exists but is not a socket.
+        OSError: The process can't listen there, for example because another process does.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -113,7 +113,7 @@ def public_url(host: str, port: int, scheme: str = "http") -> str:
 def own_url(settings: ServeSettings, listener: socket.socket) -> str:
     """Return the URL at which clients on this machine reach the server.
 
-    A Unix socket has none: the URL is that of a proxy on this machine.
+    For a Unix socket, this is the URL of a proxy on this machine.
     """
     if settings.uds is not None:
         return "http://localhost"
@@ -151,7 +151,7 @@ def check_certificate(settings: ServeSettings) -> None:
             raise OptionError(name, f"must be a file: there is no file {path}")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # An encrypted key would ask for its password on the terminal.
+        # Without `password`, OpenSSL would ask for a password on the terminal if the key has one.
         context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password=lambda: "")
     except OSError as error:  # or SSLError, a subclass
         reason = getattr(error, "reason", None) or error.strerror or error

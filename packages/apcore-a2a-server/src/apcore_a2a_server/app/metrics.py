@@ -94,7 +94,7 @@ class Metrics(Collector):
             yield GaugeMetricFamily(PREFIX + name, text, self._figures.total(name))
 
     def _tasks(self, skills: Mapping[str, SkillTotals]) -> Metric:
-        """Return the number of tasks by skill and state; zeros only for final states."""
+        """Return how many tasks entered each state, by skill; zeros only for final states."""
         description, labels = "Tasks that entered a state", ["skill", "state"]
         family = CounterMetricFamily(f"{PREFIX}tasks", description, labels=labels)
         for skill, totals in skills.items():

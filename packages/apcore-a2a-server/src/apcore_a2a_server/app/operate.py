@@ -139,7 +139,7 @@ class SkillsPage:
         self._publish = publish
 
     async def show(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the figures of the skills that run, or have had tasks in the last hour."""
+        """Return the figures of skills that run, or whose tasks began or ended in the last hour."""
         self._publish()
         now = time.time()
         skills: list[dict[str, Any]] = []

@@ -148,11 +148,11 @@ class Settings:
     )
     default_skill: str | None = option(
         None,
-        "Skill for messages that do not name one; ask lets the client choose.",
+        "Skill for messages that do not name one; the value ask lets the client choose.",
         otherwise="the only skill",
     )
     text_results: bool = option(
-        False, "Send results that are data as text too, for clients that read only text."
+        False, "Also send data in results as text, for clients that read only text."
     )
     tenants: Any = option(
         None,

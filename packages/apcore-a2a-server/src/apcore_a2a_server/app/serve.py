@@ -123,7 +123,7 @@ class Server(uvicorn.Server):
             self._grpc = grpc_server(self._agent, self._settings)
             grpc_address = address(self._settings.host, self._settings.grpc_port)
             self._grpc.bind(grpc_address, certificate(self._settings))
-        # In the lifespan, uvicorn would replace the error of an unusable store with its own.
+        # If the lifespan opened the store, uvicorn would replace the store's error with its own.
         await self._agent.open()
         await super().startup(sockets)
         if self._grpc is not None:
@@ -296,6 +296,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
         TypeError: *source* or an option lacks required methods, or a keyword is not an option.
         ImportError: An option, such as `explorer`, needs a part that is not installed.
         OSError: The server cannot listen on the address, or the task store can't be used.
+        RuntimeError: A worker process ended before it served.
 
     Example:
         ```python test="lint"
@@ -417,8 +418,8 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
 
     An agent that only this machine can reach needs no authentication. But web pages that are open
     on this machine can reach it, if their host name resolves to the loopback address (DNS
-    rebinding). So without authentication and `allowed_hosts`, the agent serves only the names of
-    this machine and the host name in its URL.
+    rebinding). So without authentication and `allowed_hosts`, such an agent serves only the names
+    of this machine and the host name in its URL.
     """
     # a Unix socket is for a proxy, which other machines may reach
     is_open = settings.uds is not None or not is_loopback(settings.host)
@@ -430,7 +431,8 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
 def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
     """Return the settings with the agent's URL, and with the port and the address of gRPC.
 
-    gRPC opens its port itself, but the Agent Card needs the port's number before that.
+    gRPC opens its port itself, but the Agent Card needs the number before that. So this function
+    binds the port for a moment.
 
     Raises:
         ImportError: `grpc_port` is set, but gRPC is not installed.

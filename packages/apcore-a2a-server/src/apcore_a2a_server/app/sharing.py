@@ -8,7 +8,7 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store import Store
 
 CountProcesses: TypeAlias = Callable[[Mapping[str, Any]], int]
-"""A function that reads the number of processes from the local variables of a server's function."""
+"""A function that reads the number of processes from the local variables of a stack frame."""
 
 STORE_NAMES = {"InMemoryTaskStore": "the memory store", "SqliteStore": "SQLite"}
 
@@ -37,9 +37,10 @@ SERVERS: Mapping[tuple[str, str], tuple[str, CountProcesses]] = {
     ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", _count_hypercorn),
     ("granian.server.mp", "wrapped"): ("granian", _count_granian),
 }
-"""Servers by the module and name of a function on the call stack of each of their processes.
+"""Servers, and how to count their processes, by the module and the name of a function.
 
-The function's local variables are the only way for an application to learn the number of processes.
+The function is on the call stack of each process of the server. Its local variables are the only
+way for an application to learn the number of processes.
 """
 
 
@@ -75,7 +76,7 @@ def server_processes() -> tuple[str, int]:
     """Return the name of the server that has started this process, and its number of processes.
 
     The number is 1 for an unknown server or version, and for uvicorn with `--reload`. For granian
-    it is the number of this process, counted from 1: only the last process learns the total.
+    it is the number of this process, counted from 1. This is the total only in the last process.
     """
     frame = currentframe()
     while frame is not None:

@@ -38,9 +38,9 @@ BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
 MAX_SKILLS = 512
 """Maximum number of skills that have a place of their own; all further skills share one."""
 OTHER = "(other)"
-"""The name of the shared place, for further skills and for tasks without a skill."""
+"""Id in reports for the skills that share a place, and for tasks without a skill."""
 OTHER_CODE = "OTHER"
-"""The code of failures without a code, and of those whose codes are not counted separately."""
+"""Code of the shared count, which also has the failures without a code."""
 NO_ANSWER_CODE = "INPUT_TIMEOUT"
 """The code of tasks that no answer has reached in time."""
 MINUTES = 60
@@ -49,7 +49,7 @@ HOUR = 60 * MINUTES  # seconds
 MAX_NOTABLE = 5
 """Maximum number of slowest runs, and of latest failures, that are kept for each skill."""
 MAX_CODES = 8
-"""Maximum number of failure codes counted separately for each skill; all others share a count."""
+"""Maximum number of failure codes that each place counts separately; all others share a count."""
 
 # cells of a place, as floats: counts since the start, and the number of running tasks
 STATES = (*NAMES,)
@@ -100,8 +100,8 @@ class _Place:
 
     Attributes:
         totals: The cells that count since the start, and the number of running tasks.
-        minutes: The cells of the last hour; minute n since 1970 is at n modulo 60.
-        slowest: The slowest runs of the last hour, the slowest first.
+        minutes: The cells of 60 minutes, each with a stamp; minute n since 1970 is at n modulo 60.
+        slowest: The slowest recent runs, the slowest first; some may be more than an hour old.
         failures: The latest failures, the latest first.
         codes: The codes that have cells.
     """
@@ -165,7 +165,7 @@ class _Place:
         self._set_threshold()
 
     def _set_threshold(self) -> None:
-        """Set the duration that a run must exceed to be kept, and the time until which it holds."""
+        """Set the threshold that a run must exceed to be kept, and when the threshold ends."""
         self._threshold, self._threshold_until = 0.0, 0.0
         if len(self.slowest) == MAX_NOTABLE:
             self._threshold = self.slowest[-1].seconds
@@ -213,7 +213,7 @@ class SkillHour:
         started: The number of tasks that were started in each minute.
         ended: The number of tasks that ended in each minute, by their state.
         errors: The number of failures by code.
-        durations: The number of runs in each bucket of `BOUNDS`.
+        durations: The number of runs in each bucket of `BOUNDS`, and of longer ones.
         slowest: The slowest runs, the slowest first.
         failures: The latest failures, the latest first, each with its code.
     """

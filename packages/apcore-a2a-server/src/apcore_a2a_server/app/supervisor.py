@@ -121,7 +121,7 @@ class Supervisor:
 
     Args:
         count: The number of workers.
-        serve: Called in each worker; returns when it has been stopped.
+        serve: Called in each worker; returns when the worker has been stopped.
         on_start: Called once, when all workers serve, with the report of the last one.
         on_end: Called with the number of a worker that has ended.
         on_stop: Called before the workers are stopped.
@@ -276,7 +276,7 @@ class Supervisor:
         self._selector.register(ours, selectors.EVENT_READ, process)
 
     def _become_worker(self, worker: Worker) -> NoReturn:
-        """Serve in a new process, and exit."""
+        """Serve in this new process, and exit."""
         exit_code = 0
         try:
             signal.set_wakeup_fd(-1)

@@ -95,7 +95,7 @@ class TracePage:
         chunks += stored_spans(self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # not sorted by start: a wait starts at the time of its state, which has only milliseconds
+        # not sorted by start, since that of a wait has only milliseconds
         spans = [*run_spans(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
@@ -109,7 +109,7 @@ class TracePage:
         }
 
     def _running_spans(self, record: TaskRecord) -> str:
-        """Return the spans of the task's run in this process, which are not stored yet."""
+        """Dump the spans of the task's run in this process, which are not stored yet."""
         run = self._agent.engine.runs.get(record.task.id)
         is_running = run is not None and record.task.status.state is WORKING
         return run.spans.dump(is_over=False) if run is not None and is_running else ""

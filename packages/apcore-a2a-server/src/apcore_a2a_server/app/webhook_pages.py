@@ -48,11 +48,11 @@ class WebhookPages:
 
     def routes(self, *, lists_all: bool) -> list[OwnRoute]:
         """Return the routes; with *lists_all* also the one for the webhooks of all tasks."""
-        task = "tasks/{id}/webhooks"
+        path = "tasks/{id}/webhooks"
         routes = [
-            OwnRoute("GET", task, self.list_of_task),
-            OwnRoute("POST", task + "/{config}/test", self.test),
-            OwnRoute("POST", task + "/{config}/redeliver", self.redeliver, status=202),
+            OwnRoute("GET", path, self.list_of_task),
+            OwnRoute("POST", path + "/{config}/test", self.test),
+            OwnRoute("POST", path + "/{config}/redeliver", self.redeliver, status=202),
         ]
         return [OwnRoute("GET", "webhooks", self.list_all), *routes] if lists_all else routes
 
@@ -77,7 +77,7 @@ class WebhookPages:
         return {"webhooks": _documents(statuses, request.caller)}
 
     async def test(self, request: OwnRequest) -> dict[str, Any]:
-        """Send a test event to a webhook; return the attempt.
+        """Send a test notification to a webhook; return the attempt.
 
         Raises:
             OwnError: The task has no such webhook.
