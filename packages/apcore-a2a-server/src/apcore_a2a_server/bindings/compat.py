@@ -36,7 +36,7 @@ from .http import LARGE_BODY
 from .operations import call, history_length, read_params
 
 CALLER = "apcore_a2a.caller"
-"""Key of the caller in the state of a `ServerCallContext`, if a binding of ours has set it."""
+"""Key of the caller in the state of a `ServerCallContext` that our gRPC binding has made."""
 
 
 def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:

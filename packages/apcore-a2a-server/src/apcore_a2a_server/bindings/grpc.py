@@ -74,7 +74,7 @@ MAX_DETAILS = 2048
 MAX_MESSAGE = 300
 """Maximum length of a status message, in characters; each may take twelve bytes of metadata."""
 EXTENSIONS_KEY = "a2a-extensions"
-"""The metadata with the extensions that a client requests, and in responses those in use."""
+"""Key of the metadata with the extensions that a client requests, or that a response uses."""
 DETAILS_KEY = "grpc-status-details-bin"
 DETAILS = error_details_pb2.DESCRIPTOR
 """The types of details, which `ParseDict` finds once they have been imported."""
@@ -336,7 +336,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         That may be long after the operation has ended, if the client does not read the response.
 
         Raises:
-            RetryLaterError: The client, or all clients together, have their limit of open calls.
+            RetryLaterError: The client, or all clients together, have too many open calls.
         """
 
         def leave(_: Any) -> None:
@@ -428,7 +428,7 @@ class Failure:
 
 
 def _failure_from_refusal(refusal: Refusal) -> Failure:
-    """Return the failure for a refusal of middleware."""
+    """Return the failure for the refusal of a call."""
     status, message, headers = refusal
     retry_after, challenge = headers.get("retry-after"), headers.get("www-authenticate")
     details = _retry_details(retry_after)

@@ -18,7 +18,7 @@ class GrpcLimits:
         max_body: Maximum size of a message, in bytes.
         max_values: Maximum number of values in a message.
         max_calls: Maximum number of concurrent calls that run tasks or stream events.
-        client_share: Part of all concurrent calls for one client; None for no limit.
+        client_share: Fraction of all concurrent calls that one client may have; None for no limit.
         request_timeout: Seconds for a request to arrive, besides the time to transfer `max_body`.
         keep_alive: Interval in seconds of pings on idle connections.
     """
@@ -44,7 +44,7 @@ class ReadSlots:
     One client has at most half of them.
 
     Args:
-        total: The number of messages that are read at a time.
+        total: Maximum number of messages that are read at a time.
     """
 
     def __init__(self, total: int) -> None:

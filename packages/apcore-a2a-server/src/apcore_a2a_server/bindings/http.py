@@ -70,6 +70,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 """The header with the extensions that a client wants to use, in 1.0 (§3.2.6) and 0.3."""
 EXTENSION_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
+"""The names of these headers, as in `Caller.headers`."""
 EXTENSIONS = frozenset({EXTENSION_URI.encode()})
 """The extensions on the agent's card."""
 LARGE_BODY = 64 * 1024  # bytes
@@ -90,7 +91,7 @@ async def read_body(
             canceled even if there is no memory for more.
 
     Returns:
-        The body, or the error if it is larger (RFC 9110 §15.5.14) or there is no memory for it;
+        The body, or the error if it is too large (RFC 9110 §15.5.14) or there is no memory for it;
         and whether all of it has arrived.
 
     Raises:
@@ -304,7 +305,7 @@ def _is_large(payload: Payload) -> bool:
 
 
 class Endpoint(ABC):
-    """Base of the ASGI endpoints: reads the body and watches the connection; subclasses respond.
+    """Base of the ASGI endpoints: reads bodies and sends streams; subclasses send other responses.
 
     Args:
         handler: The operations of the protocol.
@@ -382,7 +383,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     async def find(self, scope: Scope, send: Send) -> Any:
-        """Return the operation for verb and path; None if the response has been sent already."""
+        """Return the target for `answer`; None if the response has been sent already."""
 
     @abstractmethod
     async def refuse(self, send: Send, error: A2AError, headers: Headers = ()) -> None:
@@ -390,7 +391,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     async def answer(self, target: Any, request: HttpRequest, send: Send) -> Stream | None:
-        """Perform the operation that `find` has returned, and send the response.
+        """Perform the requested operation, and send the response.
 
         Returns:
             The response if it is a stream, which `__call__` sends; else None.

@@ -138,7 +138,7 @@ class BodyTypeError(errors.ContentTypeNotSupportedError):
 
 
 def check_media_type(headers: Mapping[str, str]) -> None:
-    """Refuse a body whose `Content-Type` is not JSON; a missing one is accepted.
+    """Refuse a body whose `Content-Type` is not JSON; a body without the header is accepted.
 
     Raises:
         BodyTypeError: The media type is not JSON.
@@ -150,7 +150,7 @@ def check_media_type(headers: Mapping[str, str]) -> None:
 
 
 def _has_id(envelope: Json) -> bool:
-    """Return whether a request has a valid id (JSON-RPC 2.0 §4)."""
+    """Return whether a request has a valid id; null is valid, too (JSON-RPC 2.0 §4)."""
     request_id = envelope.get("id", False)
     # JSON like 1e999 is read as infinity
     return type(request_id) in ID_TYPES and request_id not in (inf, -inf)

@@ -63,7 +63,7 @@ _TABLE: tuple[tuple[str, type[Any], Operation], ...] = (
 DIALECT_1 = V1()
 DIALECT_03 = V03()
 METHODS = {
-    # only the names of 0.3 have a slash, so that the name decides the dialect
+    # only names of 0.3 have a slash: the name decides the dialect
     name: (DIALECT_03 if "/" in name else DIALECT_1, request_type, operation)
     for names, request_type, operation in _TABLE
     for name in names.split()
@@ -164,7 +164,7 @@ def _dump_task(dialect: V1, task: Task, length: int | None, *, artifacts: bool) 
 
 
 def _page_members(dialect: V1, page: ListTasksResponse) -> Json:
-    """Return the members of a page except its tasks; in 1.0 they are always present."""
+    """Return the members of a page except its tasks; in 1.0 these members are always present."""
     if dialect.version == "0.3":
         return {"nextCursor": page.next_page_token} if page.next_page_token else {}
     return {
