@@ -40,7 +40,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, None], description: str) -> None:
-        """Run *coroutine* as an asyncio task; the log has *description* if it fails."""
+        """Run *coroutine* as an asyncio task; a failure is logged with *description*."""
         # the event loop has only weak references to its tasks, so they are held here
         background_task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(background_task)

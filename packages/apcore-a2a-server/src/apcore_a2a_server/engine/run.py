@@ -113,7 +113,7 @@ class Run:
         self._reply_texts: list[str] = []
         self._reply_size = 0
         self._progress_count = self._chunk_count = self._artifact_size = 0
-        self._refusal: Exception | None = None
+        self._begin_error: Exception | None = None
         self.lease = lease
         self.resumed_from, self.restart = resumed_from, restart
         self.is_repeatable = restart is not None
@@ -141,14 +141,14 @@ class Run:
     async def begin(self) -> None:
         """Create the A2A task or set it to working; do nothing after the first time.
 
-        After a failover, `admit` leaves this call to the execute step, which makes it once a thread
-        or process is free: if this replica is lost earlier, the restart does not count.
+        After a failover, the execute step calls this instead of `admit`, once a thread or process
+        is free: if this replica is lost earlier, the restart does not count.
         """
         if not self.verdict.is_known:
             try:
                 self.lease = await self._begin_task()
             except Exception as error:  # apcore wraps what a step raises: keep the original
-                self._refusal = error
+                self._begin_error = error
                 raise
             self.verdict.give(None)
 
@@ -169,8 +169,8 @@ class Run:
         transition, pause = self.resumed_from
         if pause.question is not None:  # the answer may have changed the inputs
             await self._preflight()
-        skill_id = None if pause.skill_id else self.call.skill.id  # chosen by the answer
-        transition = replace(transition, resume=self._pack_call(), skill_id=skill_id)
+        chosen_skill_id = None if pause.skill_id else self.call.skill.id
+        transition = replace(transition, resume=self._pack_call(), skill_id=chosen_skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
         tasks.count_for(self.client, task_id)
@@ -301,7 +301,7 @@ class Run:
             await self.report_progress(report.text, report.data)
 
     def _report_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
-        """Report progress from any thread; in a thread without a loop, wait until it is done."""
+        """Report progress from any thread; meanwhile, a thread without an event loop is blocked."""
         coroutine, loop = self.report_progress(text, data), self._loop
         try:
             running_loop = asyncio.get_running_loop()
@@ -360,10 +360,10 @@ class Run:
         if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)
         elif not self.verdict.is_known and self.restart is None:
-            self.verdict.give(self._setup.refusal_for(self._refusal or error, self.call))
+            self.verdict.give(self._setup.refusal_for(self._begin_error or error, self.call))
             # a task may exist although the call is refused. If `begin` failed in a durable store,
             # another replica may run that task; else only this run can fail it
-            if self._refusal is None or not self._setup.tasks.store.is_durable:
+            if self._begin_error is None or not self._setup.tasks.store.is_durable:
                 await self._try_change(NewState(FAILED, self._message("Not admitted")))
         elif error_type == "ExecutionCancelledError":
             await self._try_change(NewState(CANCELED, self._message("Canceled")))

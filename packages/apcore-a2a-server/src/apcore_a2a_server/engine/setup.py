@@ -36,7 +36,7 @@ class Setup:
         mapper: Converts exceptions into JSON-RPC errors.
         threads: The pool that runs synchronous modules.
         processes: The pool that runs modules that declare `resources.cpu`.
-        access: The access rules of the executor.
+        access: Checks whether the executor would refuse calls.
         approval_policy: Decides whether the executor or the server asks for approval.
         capacity: Limits on concurrent calls.
         memory: The bytes that the process keeps, and the bound on them.
@@ -47,7 +47,7 @@ class Setup:
         has_steps: Whether the executor's pipeline has our steps, one of which admits each call.
         metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
-        spans: The spans of OpenTelemetry; None if they are off.
+        spans: Makes spans of OpenTelemetry; None if they are off.
         keeps_identity: Whether paused tasks keep the identity of their caller, since other
             principals may answer.
     """
@@ -81,7 +81,10 @@ class Setup:
         return refusal(self.explain(error, call))
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
-        """Return the JSON-RPC error for an exception, without internals; fail the current span."""
+        """Return the JSON-RPC error for an exception, without internals.
+
+        The current span is marked as failed.
+        """
         if self.spans is not None:
             self.spans.fail(error)
         return self.mapper.to_jsonrpc_error(

@@ -1,4 +1,4 @@
-"""Operations on webhooks that A2A does not define: status, test and redelivery."""
+"""Webhook operations that A2A does not define: status, test and redelivery."""
 
 import time
 from collections.abc import Callable, Sequence
