@@ -144,7 +144,7 @@ async def test_a_mounted_agent_without_its_lifespan_refuses_messages_and_says_wh
     async with client_of(site, "https://site.example") as client:
         refused = await client.post("/agent/", json=SEND)
         assert refused.status_code == 503
-        assert "must run its lifespan" in refused.json()["error"]["message"]
+        assert "must run the agent's lifespan" in refused.json()["error"]["message"]
         over_rest = await client.post("/agent/message:send", json=SEND["params"])
         assert over_rest.status_code == 503
         assert (await client.get(f"/agent{CARD}")).status_code == 200

@@ -37,8 +37,8 @@ class NotStartedError(RetryLaterError):
     """The application has not been started: its lifespan is not running."""
 
     message = (
-        "The agent has not been started: the application that mounts it must run its lifespan, "
-        "router.lifespan_context"
+        "The agent has not been started: the application that mounts the agent must run "
+        "the agent's lifespan, router.lifespan_context"
     )
     status = 503
 
