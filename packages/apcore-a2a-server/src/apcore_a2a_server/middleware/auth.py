@@ -308,7 +308,7 @@ def caller_of(scope: Scope) -> tuple[str, Identity | None]:
 
 
 class ClientKeys:
-    """ASGI middleware that puts the client for limits, named by *client_key*, into the scope.
+    """ASGI middleware that puts the client's name from *client_key* into the scope, for limits.
 
     Args:
         app: The wrapped application.

@@ -1,4 +1,4 @@
-"""Error responses of middleware, and the paths that can be read without authentication."""
+"""Error responses of middleware, and the check for requests that only read public paths."""
 
 from collections.abc import Collection, Mapping
 from http import HTTPStatus

@@ -35,7 +35,7 @@ PAGE_HEADERS = {
 }
 """The security headers of pages."""
 TRACE = "apcore_a2a.trace"
-"""Key of the `Trace` in the ASGI scope of a request; None if the client sent no usable one."""
+"""Key of the `Trace` in an ASGI scope; the value is None if the client sent no usable trace."""
 WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 
@@ -161,7 +161,7 @@ class AllowedHosts:
         return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
 
 
-# cached, since parsing takes 2 percent of a small request; kept small, since clients can fill it
+# cached, since parsing takes 2 percent of a small request; a small cache, since clients can fill it
 @lru_cache(maxsize=32)
 def host_of(header: str) -> str:
     """Return the name in a `Host` header in lower case, without its port; "" if it is invalid.

@@ -1,6 +1,6 @@
 """Responses in one write: uvicorn writes the head of a response, and then its body.
 
-Each write is a system call and a packet of its own; here they are one.
+Each write is a system call and a packet of its own; this transport joins the two writes.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Structured logs: callers, operations and durations, but never the content of messages.
 
 A context variable holds facts about the current request. They become attributes of every log
-record of the request and of the run that it starts, which copies the context.
+record of the request and of the run that the request starts: the run copies the context.
 """
 
 import asyncio
@@ -71,9 +71,9 @@ class RedactingFormatter(logging.Formatter):
     """Formatter that keeps the data of modules, stores and clients out of the log.
 
     It formats an exception with its type, stack and causes, but without its message, which may
-    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. A
-    formatter sees the records of all loggers, and apcore, asyncio and the web server also log such
-    exceptions.
+    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. This
+    is a formatter since formatters see the records of all loggers: apcore, asyncio and the web
+    server log such exceptions, too.
 
     Args:
         formatter: The formatter of redacted records.
@@ -272,7 +272,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
     """Handler that writes log records to stderr, and also responses that have no record.
 
     Responses are formatted and written together, in the next iteration of the event loop: that
-    takes less time than writing each one between other code. Records are written immediately, after
+    takes less time than writing each response by itself. Records are written immediately, after
     the responses that wait.
 
     Args:
@@ -308,7 +308,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
                     self.stream.flush()
 
     def is_sole_handler(self, logger: logging.Logger, level: int) -> bool:
-        """Return whether a record of *logger* would go to this handler only, without changes."""
+        """Return whether only this handler would get a record of *logger*, and get it unaltered."""
         if self.level > level:
             return False
         if self._waiting:

@@ -1,4 +1,4 @@
-"""Limits for the time and the size of incoming requests, which uvicorn does not have.
+"""Limits that uvicorn lacks: for the time and the size of incoming requests.
 
 The protocol class extends uvicorn's and overrides undocumented parts of it. They are listed in
 `tests/middleware/test_uvicorn.py`, and `pyproject.toml` bounds uvicorn's version.
