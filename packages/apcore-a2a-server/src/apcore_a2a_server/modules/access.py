@@ -22,7 +22,7 @@ from .fairness import FairSemaphore
 logger = logging.getLogger("apcore_a2a.access_rules")
 
 BUILT_IN = ("apcore.builtin_steps", "BuiltinACLCheck")
-"""Module and class name of apcore's own access step, whose rules can be checked without a call."""
+"""The Python module and class of apcore's access step; its rules can be checked without a call."""
 
 
 class Verdict(NamedTuple):

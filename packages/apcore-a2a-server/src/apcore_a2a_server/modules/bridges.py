@@ -24,7 +24,7 @@ ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.modules", "module_of"
 """The group and the name of entry points whose functions make modules from other objects.
 A function takes an object, such as an agent of a framework, or the config of an agent. It returns a
 module, or None for an object that it does not know."""
-HINT = "Agents of other frameworks need the bridges part: pip install 'apcore-a2a[bridges]'"
+HINT = "Agents of other frameworks need the bridges: pip install 'apcore-a2a[bridges]'"
 AGENTS = "agents"
 """The key under which a file describes several agents, by the ids of their skills."""
 MAX_FILE = 1_000_000
@@ -33,7 +33,7 @@ CLOSE_TIMEOUT = 5.0  # seconds
 
 
 def module_of(agent: Any) -> Any:
-    """Return the module that a bridge makes of an agent, function or config; else None."""
+    """Return the module that a bridge makes of an agent, function or config, or None."""
     return next((module for make in _makers() if (module := make(agent)) is not None), None)
 
 

@@ -18,7 +18,7 @@ def python_patterns(schema: Any) -> Json:
     """Return the patterns of a pydantic model that Python's `re` matches instead of Rust's regex.
 
     They are read from the schema that pydantic validates with: a JSON Schema has neither the flags
-    of a pattern, nor all names of a field, nor the content of a `Json` field.
+    of a pattern, nor all names of a field, nor the content of a field of pydantic's type `Json`.
 
     Returns:
         A dict with `patterns`, each with its flags and `TEXT_OPTIONS`, and `has_json`: whether any

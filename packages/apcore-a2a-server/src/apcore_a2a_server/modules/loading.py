@@ -165,7 +165,7 @@ def reason_of(problem: object) -> str:
 
 
 def _line_hint(error: BaseException, file: str) -> str:
-    """Return the end of a message that names the line of *file* in which an error was raised."""
+    """Return the line of an error in *file*, as the end of a message; "" if it is unknown."""
     number: Any = getattr(error, "lineno", None)
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == file:
