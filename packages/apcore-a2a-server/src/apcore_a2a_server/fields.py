@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
 OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
-"""The environment variable with an API's credential, for schemes whose own variable is not set."""
+"""The environment variable with an API's credential, for security schemes without their own."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -85,7 +85,7 @@ OBJECTS = Kind("a list of NAME=VALUE, or of objects", (str, dict), str, "NAME=UR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option: its declaration and, from `field` on, attributes derived from its field.
+    """An option as declared; `options_of` completes it, and sets the attributes from `field` on.
 
     Attributes:
         help: A sentence that can be understood on its own.
@@ -306,7 +306,9 @@ class Configured(Protocol[P, R_co]):
 def configured_by(
     settings: Callable[P, S], *, other_source: str = ""
 ) -> Callable[[Callable[[Any, S], R]], Configured[P, R]]:
-    """Decorate a function of a source and settings to take the settings' fields as keywords.
+    """Return a decorator for functions of a source and settings.
+
+    Callers of the decorated function pass the fields of the settings as keywords.
 
     Type checkers take the keywords from the dataclass, so that no second declaration is needed.
 
@@ -363,7 +365,7 @@ def configured_by(
 
 
 def _hint(keyword: str, settings: Any) -> str:
-    """Return a hint: the option whose class has this field, or an option with a similar name."""
+    """Return a hint: the option whose class has a field *keyword*, or one with a similar name."""
     for dataclass_field in fields(settings):
         for cls in (dataclass_field.type, *get_args(dataclass_field.type)):
             if is_dataclass(cls) and keyword in {nested.name for nested in fields(cls)}:
