@@ -20,7 +20,7 @@ from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.middleware import caller_of
 from apcore_a2a_server.middleware.auth import declared_schemes, security_members
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
-from apcore_a2a_server.modules.access import Access, Verdict
+from apcore_a2a_server.modules.access import Access, AccessVerdict
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.tenants import Tenant
 
@@ -196,7 +196,7 @@ class CardPages:
                 self._recent_keys.clear()
             return skill_ids
 
-    def _is_public(self, skill_id: str, verdict: Verdict) -> bool:
+    def _is_public(self, skill_id: str, verdict: AccessVerdict) -> bool:
         if not self._authenticates:
             return verdict.allowed
         needs_approval = verdict.needs_approval or self._skills.needs_approval(skill_id)

@@ -25,14 +25,14 @@ BUILT_IN = ("apcore.builtin_steps", "BuiltinACLCheck")
 """The Python module and class of apcore's access step; its rules can be checked without a call."""
 
 
-class Verdict(NamedTuple):
+class AccessVerdict(NamedTuple):
     """The decision of the access rules on a call."""
 
     allowed: bool
     needs_approval: bool = False
 
 
-AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
+AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[AccessVerdict]]
 
 
 class Access:
@@ -58,7 +58,7 @@ class Access:
 
     async def verdicts(
         self, skill_ids: Iterable[str], identity: Identity | None
-    ) -> dict[str, Verdict]:
+    ) -> dict[str, AccessVerdict]:
         """Return the verdict on a call of each skill; *identity* is None for an anonymous caller.
 
         The rules are checked for calls without arguments. If they can't be checked, access is
@@ -92,17 +92,17 @@ class Access:
 
     async def _verdict(
         self, check: AccessCheck | None, skill_id: str, identity: Identity | None
-    ) -> Verdict:
+    ) -> AccessVerdict:
         try:
             if self._is_disabled(skill_id):
-                return Verdict(False)
-            verdict = Verdict(True) if check is None else await check(skill_id, identity)
+                return AccessVerdict(False)
+            verdict = AccessVerdict(True) if check is None else await check(skill_id, identity)
             needs_approval = verdict.needs_approval or self._policy_requires_approval(skill_id)
             return verdict._replace(needs_approval=needs_approval)
         except Exception:  # rules and executors of users may raise anything
             extra = {"event": "access_check_failed"}
             logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
-            return Verdict(False)
+            return AccessVerdict(False)
 
     def _access_check(self) -> AccessCheck | None:
         """Return the check of the access rules; None if there are no rules."""
@@ -131,11 +131,11 @@ class Access:
         annotations = getattr(registry.get(skill_id), "annotations", None)
         return bool(policy.resolve(skill_id, annotations).needs_approval)
 
-    async def _check_with_validate(self, skill_id: str, identity: Identity | None) -> Verdict:
+    async def _check_with_validate(self, skill_id: str, identity: Identity | None) -> AccessVerdict:
         validation = await self._validate(skill_id, {}, _context(identity))
         checks = () if validation is None else validation.checks
         is_denied = any(check.check == "acl" and not check.passed for check in checks)
-        return Verdict(not is_denied, bool(getattr(validation, "requires_approval", False)))
+        return AccessVerdict(not is_denied, bool(getattr(validation, "requires_approval", False)))
 
     async def _validate(
         self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]", client: str = ""
@@ -156,12 +156,12 @@ def step_of(executor: Executor, name: str) -> Step | None:
     return next((step for step in steps if step.name == name), None)
 
 
-async def _deny(skill_id: str, identity: Identity | None) -> Verdict:
+async def _deny(skill_id: str, identity: Identity | None) -> AccessVerdict:
     """Deny access, since the user's own access step can't be checked without a call."""
-    return Verdict(False)
+    return AccessVerdict(False)
 
 
-async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> Verdict:
+async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> AccessVerdict:
     """Return the ACL's verdict on a call from outside.
 
     Since apcore 0.28, the verdict also says whether the call needs approval.
@@ -172,8 +172,8 @@ async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> Verd
     decision = check(None, skill_id, context, **_no_arguments(check))
     decision = await decision if isawaitable(decision) else decision
     if not hasattr(decision, "access"):
-        return Verdict(bool(decision))
-    return Verdict(decision.access == "allow", bool(decision.approval_required))
+        return AccessVerdict(bool(decision))
+    return AccessVerdict(decision.access == "allow", bool(decision.approval_required))
 
 
 def _no_arguments(check: Callable[..., Any]) -> dict[str, Any]:

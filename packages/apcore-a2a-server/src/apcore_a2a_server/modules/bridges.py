@@ -66,7 +66,7 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
 
     Args:
         path: The file. It is the config of one agent, or has the configs of several under the key
-            `agents`, by skill id. The agents that it names are imported from its folder.
+            `agents`, by skill id. The agents that it names can be imported from its folder.
 
     Returns:
         The modules. If the file is the config of one agent, the key is None instead of an id.

@@ -24,8 +24,8 @@ NO_CLASS = "No Module subclass found in file"
 CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
 EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
 """Errors of Python whose messages quote code, but no values, which may be secret."""
-CLIENTS = ("APCore", "FastAPIApcore", "Registry", "Executor")
-"""Classes of apcore's clients, and of other objects that hold modules."""
+MODULE_HOLDERS = ("APCore", "FastAPIApcore", "Registry", "Executor")
+"""Names of classes whose objects hold modules."""
 MAX_SHOWN = 20
 """Maximum number of files that the explanation lists."""
 
@@ -123,11 +123,11 @@ def _members(node: ast.ClassDef) -> set[str]:
 
 
 def creates_modules(file: Path) -> bool:
-    """Return whether a file uses the decorator `module`, or calls a class in `CLIENTS`."""
+    """Return whether a file uses the decorator `module`, or calls a class in `MODULE_HOLDERS`."""
     tree = parse(file)
     if tree is None:
         return False
-    names = {"module", *CLIENTS}
+    names = {"module", *MODULE_HOLDERS}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("apcore"):
             imported = (alias for alias in node.names if alias.name in names)

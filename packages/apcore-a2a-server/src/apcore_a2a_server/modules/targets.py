@@ -29,8 +29,8 @@ from .importing import (
     make_importable,
 )
 from .loading import (
-    CLIENTS,
     MODULE_FORMAT,
+    MODULE_HOLDERS,
     DeferredError,
     NoModulesError,
     creates_modules,
@@ -298,7 +298,7 @@ def _clients(namespace: ModuleType) -> dict[str, Any]:
     """Return the objects with modules, by name: clients, or else executors, or else registries."""
     objects: dict[str, Any] = {}
     for name, value in vars(namespace).items():
-        if type(value).__name__ in CLIENTS and not any(
+        if type(value).__name__ in MODULE_HOLDERS and not any(
             value is known for known in objects.values()
         ):
             objects[name] = value
