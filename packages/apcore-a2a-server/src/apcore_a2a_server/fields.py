@@ -95,8 +95,8 @@ class Option:
         metavar: The name of the value in help texts.
         name: The name on the command line, with underscores; by default the field's name, with the
             prefix of `options_of`.
-        kind: The kind of its value on the command line, by default that of the field's type in
-            `KINDS`. An option without a kind can only be set in Python.
+        kind: The kind of its value on the command line, by default derived from the choices or the
+            field's type. An option without a kind can only be set in Python.
         choices: All valid values, or () for any.
         low: The minimum, of each item if the value is a list.
         above: The exclusive minimum.
