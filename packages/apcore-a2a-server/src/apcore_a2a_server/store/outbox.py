@@ -43,7 +43,7 @@ class QueuedEvent:
     Attributes:
         version: the version of the event.
         payload: the event.
-        task: the task at the time of the event, for webhooks that get the whole task.
+        task: the task at the time of the event; None if it is not needed, or no longer known.
         size: the approximate size in bytes.
         since: when it was added, by the monotonic clock.
     """
@@ -94,11 +94,11 @@ class WebhookQueue:
 
 @dataclass(slots=True)
 class WebhookHistory:
-    """The attempts of a webhook, and its first notification that was given up.
+    """The last attempts of a webhook, and the event version at which it last failed.
 
     Attributes:
         config: the push config of the webhook.
-        attempts: the last attempts as text.
+        attempts: the attempts as text.
         given_up_version: the version of the first notification that the latest failure has given
             up; 0 for none.
     """
@@ -168,7 +168,7 @@ class Outbox:
     def requeue(self, record: TaskRecord, webhook: Webhook, events: Sequence[Event]) -> int:
         """Add notifications of earlier *events* for a webhook; return how many are pending then.
 
-        A webhook of protocol 0.3 gets the task as it is now, with the status of the event.
+        A webhook of protocol 0.3 gets the task as of the delivery, with the status of the event.
         """
         queue = self._queue_of(record, webhook)
         pending_versions = {event.version for event in queue.events}
@@ -217,7 +217,7 @@ class Outbox:
             if owner in busy_owners:
                 continue
             free_slots = min(request.per_owner, request.limit - len(claimed))
-            # Even if all busy hosts come first, enough other hosts follow to fill the free slots.
+            # All busy hosts may come first: look at enough hosts to fill the free slots even then.
             for host in [*islice(queues_by_host, free_slots + len(busy_hosts))]:
                 if free_slots and (owner, host) not in busy_hosts:
                     limit = min(request.per_host, free_slots)
@@ -264,7 +264,7 @@ class Outbox:
         return WebhookStatus(task_id, record.owner, webhook, pending, due, attempts)
 
     def first_given_up_version(self, task_id: str, config_id: str) -> int:
-        """Return the version of a webhook's first notification that was given up, or 0."""
+        """Return the version of the first notification that the latest failure gave up, or 0."""
         history = self._histories.get(task_id, {}).get(config_id)
         return 0 if history is None else history.given_up_version
 
@@ -319,7 +319,7 @@ class Outbox:
         ]
 
     def forget_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Forget the failures of a task's webhooks that were saved with *webhooks*."""
+        """Forget a task's saved failures: those of webhooks that are not active in *webhooks*."""
         active_ids = {webhook.config.id for webhook in webhooks if not webhook.failure}
         failed_queues = [queue for queue in self._queues.get(task_id, ()) if queue.failure]
         saved_queues = [
@@ -343,7 +343,7 @@ class Outbox:
         return queues[-1]
 
     def _history(self, queue: WebhookQueue) -> WebhookHistory | None:
-        """Return the history of a webhook; None if none is kept for its task."""
+        """Return or create the history of a webhook; return None if none is kept for its task."""
         task_id, config = queue.task_id, queue.webhook.config
         if not self._keeps_history(task_id):
             return None
@@ -462,7 +462,7 @@ class Outbox:
         return len(dropped)
 
     def _subtract(self, queue: WebhookQueue, removed: Sequence[QueuedEvent]) -> None:
-        """Subtract removed events from the totals of their owner."""
+        """Subtract removed events from the totals."""
         owner = queue.owner
         self._pending[owner] -= len(removed)
         size = sum(event.size for event in removed)

@@ -28,7 +28,7 @@ class OutboxPort(ABC):
         self._on_notification = listener
 
     def wake_listener(self) -> None:
-        """Call the listener for due notifications, if there is one."""
+        """Call the listener that `on_notification` has set, if any."""
         if self._on_notification is not None:
             self._on_notification()
 
@@ -85,7 +85,9 @@ class OutboxPort(ABC):
 
     @abstractmethod
     async def limit_backlog(self, max_pending: int) -> int:
-        """Give up notifications beyond the first *max_pending* of an owner; update the backlog.
+        """Fail webhooks with notifications beyond an owner's first *max_pending*.
+
+        All notifications of these webhooks are given up. `backlog` is updated.
 
         Returns:
             The number of notifications that were given up.

@@ -118,7 +118,7 @@ OnChange: TypeAlias = Callable[[str, int], None]
 
 
 class Lease(Struct, frozen=True):
-    """The right of one replica to run a task, until it expires by the store's clock.
+    """The right of one replica to run a task; the right expires by the store's clock.
 
     Attributes:
         task_id: the task's id.
@@ -350,7 +350,7 @@ class Store(OperatorPort, OutboxPort):
 
     @abstractmethod
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
-        """Return the next events of a task after version *after*; None if some were deleted."""
+        """Return the next events of a task after version *after*; None if the store lacks some."""
 
     async def versions(self, task_ids: Sequence[str]) -> Mapping[str, int]:
         """Return the versions of these tasks; tasks that do not exist are left out."""
@@ -388,8 +388,8 @@ class Store(OperatorPort, OutboxPort):
         Args:
             task_id: The task's id.
             webhooks: The new webhooks.
-            expected: The webhooks that the task must have now, since other processes may change
-                them; None if it may have any.
+            expected: The webhooks that the task must still have: other processes may have changed
+                them. None if it may have any.
 
         Raises:
             StaleError: The task has other webhooks than *expected*, or was deleted.
@@ -439,7 +439,7 @@ class Store(OperatorPort, OutboxPort):
         return await self.extend(leases, self.lease_seconds)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Let other replicas claim these tasks at once."""
+        """Let other replicas claim the tasks of these leases at once."""
         await self.extend(leases, 0)
 
     @abstractmethod
@@ -461,7 +461,7 @@ class Store(OperatorPort, OutboxPort):
 
     @abstractmethod
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
-        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed.
+        """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline.
 
         An orphaned task that can be run again (its record has `resume`) is claimed only when the
         seconds in `restart_pauses` have passed since the last start of its module.

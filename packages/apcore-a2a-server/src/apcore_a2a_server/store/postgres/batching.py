@@ -1,4 +1,4 @@
-"""Batches of concurrent statements: one round trip and one commit."""
+"""Batches of concurrent statements, which share one round trip and one commit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -25,7 +25,7 @@ UNAVAILABLE_ERRORS = (
     asyncpg.PostgresSystemError,
     asyncpg.ReadOnlySQLTransactionError,
 )
-"""Errors of a database that is unreachable, stopping, out of resources, or has become a standby."""
+"""Errors of a database that is unreachable, stopping or out of resources, or now a standby."""
 CLOSE_TIMEOUT = 3.0  # seconds
 BACKGROUND_TIMEOUT = 10.0  # seconds for a statement that no client waits for
 CONNECTION_OPTIONS: dict[str, Any] = {

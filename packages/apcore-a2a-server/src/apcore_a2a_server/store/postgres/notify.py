@@ -1,8 +1,8 @@
 """Change notifications between replicas with LISTEN and NOTIFY.
 
 A change notification may be lost; replicas also poll, and see the change a little later.
-Notifications are sent in batches, not in the transactions of the changes: PostgreSQL commits
-notifying transactions one after the other.
+Change notifications are sent in batches, not in the transactions of the changes: PostgreSQL
+commits notifying transactions one after the other.
 """
 
 import asyncio

@@ -76,7 +76,7 @@ class DatabaseOutbox(Store):
         return payload
 
     async def add_large_messages(self, task: Task, first: int) -> None:
-        """Put the large messages into a history from which *first* messages were dropped."""
+        """Fill the gaps in a history, before which *first* messages of the task were dropped."""
         parameters = missing_messages(task, first)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
@@ -89,7 +89,7 @@ class DatabaseOutbox(Store):
     async def mark_next_due(self, task_id: str) -> None:
         """Mark a task's next notifications due now; on failure the poll picks them up later."""
         with suppress(UnavailableError):
-            await self._database.execute(sql.mark_due, task_id=task_id)
+            await self._database.execute(sql.mark_next_due, task_id=task_id)
 
     async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
         """Delete a notification that was delivered; the webhook's next one becomes due."""

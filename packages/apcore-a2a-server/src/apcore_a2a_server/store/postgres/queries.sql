@@ -118,7 +118,8 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 -- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
--- get_last_change: Return an event by its version, with the row of its change as in `change_state`.
+-- get_last_change: Return an event by its version, with the columns of `change_state`.
+-- The flags are assumed: `behind` and `notifies` are true to be safe.
 SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
@@ -173,7 +174,7 @@ SELECT body FROM (
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete tasks of conversations ended `ttl` seconds ago, and all but `kept` ended tasks.
+-- prune: Delete conversations that ended `ttl` seconds ago, and ended tasks beyond the last `kept`.
 -- A task with a pending notification is kept, unless the notification is a day old.
 WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
@@ -243,7 +244,7 @@ FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 
 -- claim: Lease tasks whose lease has expired, or whose deadline has passed.
 -- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
--- claiming are skipped, and so are those that may not be started again yet. The column
+-- claiming are skipped, and so are tasks that must not start again yet. The column
 -- `attempts` counts starts after the first one; `pauses` has the seconds from each start to the
 -- next. A clock that was set back must not make that time longer.
 WITH expired AS (
@@ -317,7 +318,7 @@ SELECT count(*) FROM apcore_a2a.webhooks WHERE failure <> '';
 UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 
 -- get_attempts: Return the attempts of the webhooks of a task, and lock the rows of the webhooks.
--- `settle` and `postpone` then wait until these rows are replaced, and do nothing.
+-- `settle` and `postpone` wait until these rows are replaced, and then do nothing.
 SELECT body, attempts FROM apcore_a2a.webhooks WHERE task_id = :task_id FOR UPDATE;
 
 -- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
@@ -347,7 +348,7 @@ UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.h
 FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
 AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
 
--- add_missed: Add notifications of a change's events for the webhooks that the change has missed.
+-- add_missed: For a change's events, add the notifications that active webhooks lack.
 INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
 SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body, coalesce((
     SELECT max(o.due) FROM apcore_a2a.outbox o
@@ -358,9 +359,9 @@ FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
 WHERE task_id = :task_id AND hook.failure = '' AND event.version = ANY(:versions::int[])
 ON CONFLICT DO NOTHING;
 
--- mark_due: Make the next notification of each webhook of a task due, unless attempted before.
--- If one transaction adds a notification while another one settles the notification before it,
--- they do not see each other. Each runs this after its own commit, so the later one sees both.
+-- mark_next_due: Make the next notification of each webhook of a task due, unless attempted before.
+-- If a notification is added while the previous one is settled, neither transaction sees the
+-- other. This statement runs after each of the two commits, so the second run sees both.
 UPDATE apcore_a2a.outbox o SET due = clock_timestamp()
 WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EXISTS (
     SELECT FROM apcore_a2a.outbox p WHERE p.task_id = :task_id AND p.config_id = o.config_id

@@ -95,7 +95,7 @@ async def version(url: str) -> int:
 
 
 async def check(url: str) -> CheckResult:
-    """Check a database for missing tables and indexes; count its tasks and dead letters.
+    """Return missing tables and indexes, or else the numbers of tasks and dead letters.
 
     Raises:
         UnavailableError: The database can't be read.

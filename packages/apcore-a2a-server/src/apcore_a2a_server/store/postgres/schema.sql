@@ -95,7 +95,7 @@ ALTER TABLE apcore_a2a.tasks ALTER COLUMN started SET DEFAULT clock_timestamp();
 -- version_4: JSON in place of protobuf in all bodies; `migrate` converts them.
 SELECT 4;
 
--- version_5: An index for lists in update order; counts by state and time read nothing else.
+-- version_5: An index for lists in update order; counts by state and time read only this index.
 DROP INDEX apcore_a2a.tasks_owner_updated_idx;
 CREATE INDEX tasks_owner_updated_idx ON apcore_a2a.tasks (owner, updated, state, status_at);
 

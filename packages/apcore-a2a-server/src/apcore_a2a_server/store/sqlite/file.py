@@ -36,17 +36,17 @@ IN_USE = (
 
 def connect(path: Path) -> tuple[Connection, Connection]:
     """Open a file, migrate it and expire its leases; return connections to write and to read."""
-    writer = _connect(path)
+    writer = _open_connection(path)
     try:
         migrate(writer)
         writer.execute(sql.expire_all)
-        return writer, _connect(path)
+        return writer, _open_connection(path)
     except BaseException:  # close a connection that no caller will get
         writer.close()
         raise
 
 
-def _connect(path: Path) -> Connection:
+def _open_connection(path: Path) -> Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )

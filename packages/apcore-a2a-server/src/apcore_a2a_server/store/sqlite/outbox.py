@@ -240,7 +240,7 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, first: int) -> None:
-    """Put the large messages into a history from which *first* messages were dropped."""
+    """Fill the gaps in a history, before which *first* messages of the task were dropped."""
     parameters = missing_messages(task, first)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)

@@ -211,7 +211,7 @@ SELECT t.id, w.config_id, :version, t.owner, w.host, :body, :now, coalesce((
 ), :now)
 FROM tasks t JOIN webhooks w ON w.task_id = t.id WHERE t.id = :task_id AND w.failure = '';
 
--- first_pair: Return the first owner and host with pending notifications, and the next due time.
+-- first_pair: Return the first owner and host with pending notifications, and their next due time.
 SELECT due, owner, host FROM outbox WHERE due IS NOT NULL ORDER BY owner, host, due LIMIT 1;
 
 -- next_host: Return the owner's next host.
