@@ -46,8 +46,9 @@ class RemoteAgent(Connection):
         url: The agent's base URL.
         name: Its name in the ids of its modules.
         auth: Credentials for the agent, as for `A2AClient`; its card is fetched with them.
-        forward: Function of the apcore Context of a call; it returns further headers, such as a
-            token for the caller. The caller's own `Authorization` is never passed on.
+        forward: Function that takes the apcore Context of a call, and returns further headers, such
+            as a token that identifies the caller. The caller's own `Authorization` is never
+            passed on.
         approve: Where approval of calls is requested: `"remote"` passes on the agent's own request;
             `"local"` asks before the agent is called, and then answers the agent's request.
         expose: Whether the modules are skills of our own agent. Otherwise clients of our agent
@@ -303,7 +304,7 @@ class RemoteAgent(Connection):
 
         Args:
             question: The exception that a call raised.
-            answer: A str, a dict (data), or a list of parts; for a yes or a no, `"yes"` or `"no"`.
+            answer: A str, dict (data) or list of parts; to approve or refuse, `"yes"` or `"no"`.
 
         Raises:
             ValueError: The question comes from another agent.

@@ -1,4 +1,4 @@
-"""One call of a remote skill, whose task is paused, resumed and canceled together with ours."""
+"""A call of a remote skill: its remote task is paused, resumed and canceled with our own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .spans import remote_span
 MAX_METADATA = 32 * 1024
 """Maximum size of the metadata that is passed on from a remote task, in bytes."""
 OWN_METADATA = frozenset({"skillId", "apcore", "states", USAGE})
-"""Members of a task's metadata that are about that task alone."""
+"""Members of a remote task's metadata that our task does not copy; usage is added up instead."""
 NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
 """Members of a request's metadata that only concern the agent that received it."""
 MAX_CHOICES = 50
@@ -206,8 +206,9 @@ class Call:
     async def _events_of(self, message: Message, task_id: str | None) -> AsyncGenerator[Event]:
         """Send a message, and yield the events of its task.
 
-        If the connection is lost before the first event, the message may have arrived. Agents of
-        this project recognize it by its idempotency key, so it can be sent again.
+        If the connection is lost before the first event, the message may have arrived. A message
+        that starts a task is sent again to agents of this project, which recognize its idempotency
+        key.
         """
         for attempt in range(self._agent.retries + 1):
             try:
@@ -370,7 +371,7 @@ class Call:
         raise RemoteQuestion(question, data=request.get("data"), state=state, **members)
 
     def _approval(self) -> Json | None:
-        """Return the agent's approval request, if the task waits for one."""
+        """Return the agent's approval request, if the task waits for approval."""
         status = self._status
         if status is None or status.state != TaskState.INPUT_REQUIRED:
             return None

@@ -178,7 +178,7 @@ def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
         ValueError: *trust* turns off the verification of cards, or a key is not usable.
     """
     if trust not in ("warn", "require"):
-        raise ValueError("needs trust: require or warn for card_keys")
+        raise ValueError("needs trust: require, or trust: warn, for card_keys")
     paths = [Path(name).expanduser() for name in _text_list(files)]
     return import_auth("card_keys").CardVerifier(paths)
 

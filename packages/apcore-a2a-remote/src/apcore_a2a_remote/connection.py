@@ -29,7 +29,7 @@ HeaderSource: TypeAlias = Callable[[], Mapping[str, str]]
 CANCEL_TIMEOUT = 5.0
 """Seconds for the agent to confirm that a task is canceled."""
 CONTEXT_ID = "ext.a2a.context_id"
-"""The member of `context.data` with the id of the conversation."""
+"""The member of `context.data` with the context id of the request to our server."""
 
 
 class Connection:
@@ -143,7 +143,7 @@ class Connection:
         """Refuse a direct call by a client of our server, unless the modules are exposed.
 
         Raises:
-            ModuleNotFoundError: Only modules of this program may call the module.
+            ModuleNotFoundError: Only this program's own code may call the module.
         """
         is_outermost = len(context.call_chain) <= 1
         # only a server sets CONTEXT_ID

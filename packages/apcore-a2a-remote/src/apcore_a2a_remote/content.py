@@ -179,7 +179,7 @@ def merge(output: Json, chunk: Mapping[str, Any]) -> None:
             output[name] = value
 
 
-def without_files(schema: Mapping[str, Any]) -> Json:
+def relaxed_for_files(schema: Mapping[str, Any]) -> Json:
     """Return the schema of an output, relaxed for files: `File` objects are not JSON."""
     members = file_members(schema)
     if not members:

@@ -1,4 +1,4 @@
-"""Limits on nested calls, which end calls of agents that call each other in a circle.
+"""Limits on nested calls, for agents that call each other in a circle.
 
 All calls of a circle that returns to this process have the same trace, so the open calls of each
 trace are counted. A circle may also return to another replica, so a number in the metadata of each

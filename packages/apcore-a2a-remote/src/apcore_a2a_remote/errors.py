@@ -70,7 +70,7 @@ class RemoteInputError(SchemaValidationError, InvalidInputError):
 
 
 class RemoteQuestion(InputRequiredError, ModuleError):
-    """A remote agent waits for an answer, or for a yes or a no.
+    """A remote agent waits for input or approval.
 
     In a server of this project the task pauses. A program without a server answers with
     `RemoteAgent.reply`.

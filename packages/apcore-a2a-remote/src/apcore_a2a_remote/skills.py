@@ -17,7 +17,7 @@ from apcore_a2a_core.values import is_array, is_object, object_at, size_of
 
 from .calls import Call, Pending
 from .connection import Connection
-from .content import TEXT, Json, without_files
+from .content import TEXT, Json, relaxed_for_files
 
 logger = logging.getLogger("apcore_a2a_remote")
 
@@ -69,6 +69,8 @@ class RemoteSkill:
         is_typed: Whether the agent publishes an input schema for an object; otherwise the skill
             takes and returns text.
         is_gated: Whether calls need approval here.
+        schema_of_output: The output schema that the agent publishes; `output_schema` is relaxed for
+            files.
     """
 
     is_remote = True
@@ -90,7 +92,7 @@ class RemoteSkill:
         self.input_schema: Any = dict(input_schema) if is_object(input_schema) else Prompt
         self.output_schema: Any = None
         if self.schema_of_output is not None:
-            self.output_schema = without_files(self.schema_of_output)
+            self.output_schema = relaxed_for_files(self.schema_of_output)
         if not self.is_typed:
             self.input_schema, self.output_schema, self.schema_of_output = Prompt, None, None
         self.display: Json = TEXT_AND_FILES if not self.is_typed else self._display()

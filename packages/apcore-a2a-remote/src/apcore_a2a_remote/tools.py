@@ -193,10 +193,10 @@ def tool_name(module_id: str, taken: Mapping[str, str]) -> str:
 
 
 def argument_schema(descriptor: Any) -> Json:
-    """Return the schema of a module's inputs, with inlined references."""
+    """Return the schema of a module's inputs, with references inlined if possible."""
     try:
         return SchemaConverter().convert_input_schema(descriptor)
-    except ValueError:  # recursive: leave the references in, which some models follow
+    except ValueError:  # for example recursive: leave the references in, which some models follow
         return {"type": "object", **object_of(descriptor, "input_schema")}
 
 
