@@ -121,7 +121,7 @@ class Agent:
 
         Raises:
             StoreError: The store cannot be used; the message says why.
-            ValueError: A server has started several processes, which can't share the store.
+            ValueError: The ASGI server has started several processes, which can't share the store.
         """
         check_server(self.setup.tasks.store)
         retention = Retention(
@@ -141,7 +141,7 @@ class Agent:
 
         Raises:
             StoreError: The store cannot be used; the message says why.
-            ValueError: A server has started several processes, which can't share the store.
+            ValueError: The ASGI server has started several processes, which can't share the store.
         """
         await self.open()
         self.setup.state.is_draining = False
@@ -321,7 +321,7 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
         return None
     skill_ids = None if isinstance(declared, str) else declared
     tenants = Tenants(setup.skills, setup.access, skill_ids)
-    reserved = reserved_paths(settings)
+    reserved = reserved_names(settings)
     for name in setup.skills.list() if skill_ids is None else skill_ids:
         check_name(name)
         if name in reserved:
@@ -333,7 +333,7 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
     return tenants
 
 
-def reserved_paths(settings: Settings) -> frozenset[str]:
+def reserved_names(settings: Settings) -> frozenset[str]:
     """Return the first segments of the agent's paths, which can't be names of tenants."""
     paths = (settings.explorer_path, *Companions(settings.companions).routes())
     return frozenset({*RESERVED, *(path.strip("/").partition("/")[0] for path in paths)})

@@ -29,7 +29,7 @@ from apcore_a2a_server.modules.bridges import close_modules
 from apcore_a2a_server.modules.source import executor_of, owns_modules
 from apcore_a2a_server.modules.targets import folder_of
 
-from .agent import Agent, reserved_paths
+from .agent import Agent, reserved_names
 from .card_keys import PATH as KEYS_PATH
 from .card_keys import KeySetPage
 from .explorer import explorer_routes
@@ -149,7 +149,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     # The routes that are added from here on are not served for tenants.
-    routes.append(Route(OWN_PATH, _own_routes(agent, settings)))
+    routes.append(Route(OWN_PATH, _own_endpoint(agent, settings)))
     if agent.metrics is not None:
         routes.append(Route("/metrics", agent.metrics.show))
     public_routes = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
@@ -220,7 +220,7 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     ]
 
 
-def _own_routes(agent: Agent, settings: Settings) -> OwnRoutes:
+def _own_endpoint(agent: Agent, settings: Settings) -> OwnRoutes:
     is_operator = partial(counts_as_operator, settings, agent.handler.operators)
     routes = [*own_routes(agent, settings), *webhook_routes(agent, settings)]
     routes += TracePage(agent, settings).routes()
@@ -231,7 +231,7 @@ def _companion_routes(agent: Agent, agent_routes: Sequence[Route]) -> list[Route
     """Return the routes of the companions.
 
     Raises:
-        OptionError: The agent itself has one of the paths.
+        OptionError: A path belongs to the agent itself, or has two applications.
     """
     taken_paths = {route.path for route in agent_routes}
     routes = agent.companions.routes()
@@ -272,7 +272,7 @@ def _middleware(
         refusals=agent.auth_limiter,
         client_key=settings.client_key,
         access_log=settings.access_log,
-        tenant_paths=reserved_paths(settings) if settings.tenants else None,
+        tenant_paths=reserved_names(settings) if settings.tenants else None,
         on_response=None if agent.metrics is None else agent.metrics.on_response,
     )
 

@@ -53,7 +53,7 @@ class KeySetPage:
 
     Args:
         signer: Signs the cards; None if they are not signed.
-        companions: The companions, whose keys are published too, such as keys that sign tokens
+        companions: The companions, whose keys are published too, such as keys that verify tokens
             for remote agents.
     """
 

@@ -184,7 +184,7 @@ class CardPages:
         async with self._public_lock:  # one request checks the rules, and the others wait
             generation, expires, skill_ids = self._public
             if generation != self._skills.generation or time.monotonic() >= expires:
-                # read first: if the registry changes meanwhile, the next request checks again
+                # read the generation first: if it changes meanwhile, the next request checks again
                 generation = self._skills.generation
                 verdicts = await self._access.verdicts(self._skills.list(), None)
                 skill_ids = frozenset(

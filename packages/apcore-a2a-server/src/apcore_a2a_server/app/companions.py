@@ -52,7 +52,11 @@ class Companions:
         return gauges | {name: partial(self._sum, name) for name in figure_names(self._companions)}
 
     def routes(self) -> Mapping[str, Any]:
-        """Return the ASGI applications of the companions, by path."""
+        """Return the ASGI applications of the companions, by path.
+
+        Raises:
+            OptionError: Two companions have different applications at the same path.
+        """
         routes: dict[str, Any] = {}
         for companion in self._companions:
             get_routes: Any = getattr(companion, "routes", dict[str, Any])

@@ -58,10 +58,10 @@ class HealthPage:
         """Return `healthy`, `unhealthy` or `draining`, and the reason if the agent is not healthy.
 
         A check waits its turn behind other work of the process. If it takes long and the store
-        has just stored something, the result of the last check is returned.
+        has just stored something, the result of the previous check is returned.
 
         Args:
-            logs_again: Whether to log a problem that the last check has found already.
+            logs_again: Whether to log a problem that the previous check has found already.
         """
         if self._setup.state.is_draining or self._figures.is_draining:
             return "draining", "The server is shutting down"
