@@ -463,8 +463,8 @@ class Store(OperatorPort, OutboxPort):
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline.
 
-        An orphaned task that can be run again (its record has `resume`) is claimed only when the
-        seconds in `restart_pauses` have passed since the last start of its module.
+        An orphaned task that can be run again (its record has `resume`) is claimed only after the
+        pause in `restart_pauses` that follows the last start of its module.
 
         Args:
             limit: Maximum number of tasks to claim.

@@ -166,7 +166,7 @@ class Database(StatementRunner):
 
     @asynccontextmanager
     async def session(self, seconds: float = 0) -> AsyncGenerator[Session]:
-        """Take a connection for at most *seconds*, or for as long as a statement may take.
+        """Take a connection for at most *seconds*; by default, for as long as a statement may take.
 
         Raises:
             StoreError: The store is not open.

@@ -106,7 +106,7 @@ class PostgresStore(DatabaseOutbox):
         async with self._database.session() as session:
             if await is_latest(session.connection):
                 return
-        # A migration of a large database takes minutes, for which other replicas wait.
+        # Migrating a large database takes minutes; replicas that wait for the lock need as long.
         connection = await self._database.connect(command_timeout=None)
         try:
             await migrate(connection)

@@ -250,7 +250,7 @@ def add_large_messages(connection: Connection, task: Task, first: int) -> None:
 def _free_pairs(
     request: ClaimRequest, now: float, connection: Connection
 ) -> Iterator[tuple[float, str, str]]:
-    """Yield due time, owner and host of each pair with a free slot and due notifications.
+    """Yield owners and hosts with a free slot and due notifications, each pair with its due time.
 
     Each pair takes at most two index lookups. The hosts of a busy owner are skipped.
     """
