@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, ClassVar
 
 import httpx
@@ -81,6 +82,30 @@ async def test_an_agent_without_skills_on_its_card_is_one_module() -> None:
         assert await agent.refresh() == []
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_headers_may_be_made_for_each_request(is_async: bool) -> None:
+    received: list[tuple[str | None, str | None]] = []
+    numbers = count(1)
+
+    async def show(request: Request) -> Response:
+        received.append((request.headers.get("x-number"), request.headers.get("user-agent")))
+        return JSONResponse(CardServer().card)
+
+    def headers() -> dict[str, str]:
+        return {"x-number": str(next(numbers))}
+
+    async def async_headers() -> dict[str, str]:
+        return headers()
+
+    app = Starlette(routes=[Route("/.well-known/agent-card.json", show)])
+    made: Any = async_headers if is_async else headers
+    options: Any = {"name": "c", "headers": made, "user_agent": "gate"}
+    async with listening(app) as url, RemoteAgent(url, **options) as agent:
+        await agent.register(Registry())
+        await agent.refresh()
+    assert received == [("1", "gate"), ("2", "gate")]
+
+
 async def test_skills_with_similar_or_long_ids_get_different_modules() -> None:
     server, long = CardServer(), "x" * 300
     server.set_skills(
@@ -108,6 +133,20 @@ async def test_a_refresh_adds_new_skills_and_removes_those_that_are_gone() -> No
             card = await gateway.client.get_card(refresh=True)
             assert [skill.id for skill in card.skills] == ["remote.c.two"]
             assert await gateway.client.call("remote.c.two", {"a": 1}) == {"a": 1}
+
+
+async def test_skills_that_are_registered_again_stay_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        serving({"one": ActionModule(echo)}) as remote,
+        RemoteAgent(remote.url, name="c") as agent,
+    ):
+        registry = Registry()
+        module_ids = [await agent.register(registry) for _ in range(2)]
+        assert module_ids == [["remote.c.one"]] * 2
+        assert registry.get("remote.c.one") is not None
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 async def test_calls_during_refreshes_are_not_lost() -> None:

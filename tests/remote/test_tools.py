@@ -125,8 +125,23 @@ class Grow(ActionModule):
     input_schema: ClassVar[Any] = Node
 
 
-async def test_a_strict_tool_leaves_out_nulls_at_any_depth_of_a_recursive_schema() -> None:
-    toolset = tools(registry_of({"grow": Grow(echo)}), strict=True)
+class GrowByRoot(ActionModule):
+    input_schema: ClassVar[Any] = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "note": {"type": "string"},
+            "children": {"type": "array", "items": {"$ref": "#"}},
+        },
+        "required": ["name"],
+    }
+
+
+@pytest.mark.parametrize("module", [Grow, GrowByRoot])
+async def test_a_strict_tool_leaves_out_nulls_at_any_depth_of_a_recursive_schema(
+    module: type[ActionModule],
+) -> None:
+    toolset = tools(registry_of({"grow": module(echo)}), strict=True)
     leaf = {"name": "leaf", "note": None, "children": None}
     branch = {"name": "branch", "note": None, "children": [leaf]}
     output = await toolset.call("grow", {"name": "root", "note": None, "children": [branch]})

@@ -167,10 +167,17 @@ class RemoteAgent(Connection):
             A2AError: The agent can't be reached, or has no card that can be used.
         """
         await self._fetch()
-        registered: Registered = {}
-        self._registries.append((registry, registered))
+        registered = self._registered_in(registry)
         self._apply(registry, registered)
         return sorted(registered)
+
+    def _registered_in(self, registry: Any) -> Registered:
+        """Return the agent's modules in a registry, which `refresh` keeps up to date from now."""
+        for known_registry, registered in self._registries:
+            if known_registry is registry:
+                return registered
+        self._registries.append((registry, {}))
+        return self._registries[-1][1]
 
     async def refresh(self) -> list[str]:
         """Fetch the card again, and register its skills; return the ids of their modules.
@@ -206,8 +213,7 @@ class RemoteAgent(Connection):
 
         Servers call this for their companions.
         """
-        if all(known_registry is not registry for known_registry, _ in self._registries):
-            self._registries.append((registry, {}))
+        self._registered_in(registry)
         first_attempt = asyncio.Event()
         self._watch_task = asyncio.create_task(self._start(first_attempt))
         with suppress(TimeoutError):

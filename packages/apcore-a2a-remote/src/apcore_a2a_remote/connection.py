@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from inspect import isawaitable
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
@@ -72,10 +73,9 @@ class Connection:
         self._forward = forward
         self._trust = trust
         self._verifier = verify_card or (_new_verifier(trust, url) if trust != "off" else None)
-        headers = {
-            **client.pop("headers", {}),
-            **({"user-agent": user_agent} if user_agent else {}),
-        }
+        headers = client.pop("headers", {})
+        if user_agent:
+            headers = _with_user_agent(headers, user_agent)
         self._options: dict[str, Any] = {
             "check_destination": DestinationRules(private_hosts),
             **client,
@@ -238,6 +238,18 @@ def conversation_id(url: str, identity: Any, context_id: str) -> str:
     attributes: Any = getattr(identity, "attrs", None) or {}
     principal = "" if identity is None else f"{attributes.get('iss', '')}\n{identity.id}"
     return str(uuid5(NAMESPACE_URL, f"{url}\n{principal}\n{context_id}"))
+
+
+def _with_user_agent(headers: Any, user_agent: str) -> Any:
+    """Return headers, or the function that returns them, with a `User-Agent` header added."""
+    if not callable(headers):
+        return {**headers, "user-agent": user_agent}
+
+    async def make_headers() -> dict[str, str]:
+        made = headers()
+        return {**(await made if isawaitable(made) else made), "user-agent": user_agent}
+
+    return make_headers
 
 
 def trace_headers(context: Any) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from apcore import Executor
 from apcore_a2a_core import Executor as ExecutorProtocol
 from apcore_a2a_core import missing_methods
-from apcore_a2a_core.schema import SchemaConverter, properties_of
+from apcore_a2a_core.schema import SchemaConverter, keys_of_pointer, properties_of
 from apcore_a2a_core.values import is_array, is_object, object_at, object_of
 
 from .skills import RemoteSkill
@@ -260,8 +260,10 @@ def _alternatives(schemas: Iterable[Any], root: Json) -> list[Json]:
     for schema in found:  # grows during the loop
         combined = [schema.get(key, ()) for key in ("anyOf", "oneOf", "allOf")]
         related = [choice for choices in combined for choice in choices]
-        path = str(schema.get("$ref", "")).removeprefix("#/").split("/")
-        for other in (*related, object_at(root, *path)):
+        ref = schema.get("$ref")
+        if isinstance(ref, str) and ref.startswith("#"):
+            related.append(object_at(root, *keys_of_pointer(ref)))
+        for other in related:
             if is_object(other) and other not in found:
                 found.append(other)
     return found
