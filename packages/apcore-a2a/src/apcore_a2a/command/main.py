@@ -16,10 +16,10 @@ OTHER_ERROR = 2
 
 
 class Subcommand(NamedTuple):
-    """A subcommand, which is an attribute of the same name in a module of this package.
+    """A subcommand, and the exit codes and messages for its errors.
 
     Attributes:
-        module: The name of the module.
+        module: The module of this package with the command, an attribute named like the subcommand.
         purpose: A sentence for the help text.
         wrong_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
@@ -126,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path: str = context.command_path if context else PROGRAM
         _print_error(error.format_message())
         print(f"Try '{path} --help'.", file=sys.stderr)
-        _, _, name = path.partition(" ")
-        return SUBCOMMANDS[name.partition(" ")[0]].wrong_code if name else 1
+        _, _, names = path.partition(" ")
+        return SUBCOMMANDS[names.partition(" ")[0]].wrong_code if names else 1
 
 
 def _import_module_of(name: str) -> Any:

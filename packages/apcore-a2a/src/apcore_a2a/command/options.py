@@ -37,7 +37,7 @@ logger = logging.getLogger("apcore_a2a")
 NAMESPACE = "apcore-a2a"
 """The key of the config file that holds the options."""
 PUSH_PREFIX = "push_"
-"""Prefix of the names of options that are fields of `PushSettings`."""
+"""Prefix of the names of options that are fields of `PushSettings`, except `dev`."""
 SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 """The sources of values that the user has set."""
 SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))\w*")
@@ -101,7 +101,9 @@ class AuthOptions:
         None, "Key that verifies tokens, or API key; or a file with either.", is_secret=True
     )
     auth_jwks_url: str | None = option(None, "URL of the issuer's key set.")
-    auth_issuer: str | None = option(None, "Issuer of tokens; its keys are discovered.")
+    auth_issuer: str | None = option(
+        None, "Issuer of tokens; its keys are discovered if no other option gives them."
+    )
     auth_audience: str | None = option(None, "Audience that tokens must have.")
     auth_algorithms: Sequence[str] | None = option(
         None, "Signature algorithms to accept.", otherwise="all that suit the key"
@@ -315,7 +317,7 @@ def load_config(path: str | None) -> Any:
         return None
     if not Path(file).is_file():
         raise CommandConfigurationError(f"Config file not found: {file}")
-    with suppress(apcore.ModuleError):  # the namespace is already registered
+    with suppress(apcore.ModuleError):  # raised if the namespace is already registered
         # no prefix for environment variables, because click reads them
         apcore.Config.register_namespace(NAMESPACE, env_prefix="")
     logging.getLogger("apcore.config").setLevel("ERROR")  # apcore warns about folders we do not use

@@ -54,7 +54,7 @@ class ProgressLines:
 
 
 def progress_text(task: Task) -> str:
-    """Return the text of the message in the status of a task that runs; empty if there is none."""
+    """Return the text of the status message; empty if there is none or the task is settled."""
     message = task.status.message
     if message is None or task.status.state.is_settled:
         return ""
@@ -132,11 +132,11 @@ class Printer:
         self.task(task)
 
     def ask(self, task: Task) -> str | dict[str, Any] | None:
-        """Return the user's answer to a paused task, or None if the command is not interactive."""
+        """Return None: only `Terminal` asks the user."""
         return None
 
     def confirm(self, question: str) -> bool:
-        """Return whether the user says yes; False if the command is not interactive."""
+        """Return False: only `Terminal` asks the user."""
         return False
 
     def restarted(self) -> None:

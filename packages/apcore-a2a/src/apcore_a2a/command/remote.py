@@ -54,7 +54,9 @@ def read_secret(text: str) -> str:
     return value
 
 
-def secret_option(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def parse_secret_option(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> str | None:
     """Parse the value of an option that takes a secret; warn if it is on the command line."""
     if value is None:
         return None
@@ -157,7 +159,7 @@ def _switch(names: str, help: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=help)
 
 
-_SECRET_SETTINGS = {"show_envvar": True, "callback": secret_option}
+_SECRET_SETTINGS = {"show_envvar": True, "callback": parse_secret_option}
 COMMON = (
     flag(
         "--auth",
@@ -239,8 +241,8 @@ card = agent_command(
 )
 call = agent_command(
     "call",
-    "Call a skill of the agent at URL. SKILL is its id, as shown by `card`. Without SKILL, the "
-    "only skill is called, or the one that the agent chooses.",
+    "Call a skill of the agent at URL. SKILL is the id of the skill, as shown by `card`. Without "
+    "SKILL, the only skill is called, or the one that the agent chooses.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     flag(
         "--input",
@@ -263,7 +265,8 @@ call = agent_command(
 check = agent_command(
     "check",
     "Check whether the agent at URL conforms to the protocol: its card, and calls of SKILL with "
-    "--input. By default, the only skill is called with its first example.",
+    "--input. Without SKILL, the only skill is called, or the one that the agent chooses. The "
+    "default input is the first example of the skill, or Hello.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=parse_content),
 )
@@ -302,11 +305,11 @@ def credentials(ctx: click.Context) -> Any:
 
 
 def client_credentials(ctx: click.Context) -> Any:
-    """Return the OAuth 2 credentials in the flags; None without --client-id.
+    """Return the OAuth 2 credentials for --client-id; None without this flag.
 
     Raises:
-        ValueError: The secret or the id is missing, a URL is not valid, or --token-url and --issuer
-            are combined.
+        ValueError: The secret is missing, a flag needs --client-id, a URL is not valid, or
+            --token-url and --issuer are combined.
     """
     from apcore_a2a_client import ClientCredentials
 

@@ -25,7 +25,7 @@ def message_of(content: Any, files: Sequence[Part] = (), *, text_only: bool = Fa
     Args:
         content: The input. None sends only the files, or an empty object if there are none.
         files: The files.
-        text_only: Whether to send JSON as text, for agents that take no JSON.
+        text_only: Whether to send *content* as text, for agents that take no JSON.
     """
     default: list[Part] = [] if files else [Part(data={})]
     if text_only and not isinstance(content, str | None):

@@ -88,9 +88,9 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
 def _choose_targets(
     ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_other_modules: bool
 ) -> list[str | Path]:
-    """Return the targets, and the folder of modules if a flag sets it or there are no targets.
+    """Return the targets, with the folder of modules if a flag sets it or there are no targets.
 
-    Without targets, but with other modules, the folder is returned only if it is set.
+    The default folder is left out if there are other modules.
     """
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
@@ -108,7 +108,8 @@ def _remote_agents(ctx: click.Context, entries: Sequence[Any], *, expose: bool) 
     Args:
         ctx: The context of the command.
         entries: The values of the option.
-        expose: Whether their skills are skills of this agent, unless an entry says otherwise.
+        expose: Whether the skills of the remote agents become skills of this agent, unless an entry
+            says otherwise.
 
     Raises:
         CommandConfigurationError: An entry is invalid.
@@ -157,13 +158,13 @@ def _to_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pop_options(options: dict[str, Any], declared_in: Any) -> dict[str, Any]:
-    """Remove the options that a dataclass declares from *options*, and return them."""
+    """Remove from *options* those that a dataclass declares, and return them."""
     names = [option.name for option in options_of(declared_in) if option.name in options]
     return {name: options.pop(name) for name in names}
 
 
 def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSettings:
-    """Remove the options for webhooks from *options*; return the value of `push_notifications`.
+    """Remove the options for webhooks from *options*; return `push_notifications` for `serve`.
 
     With `dev`, also turn on `error_texts` in *options*, unless it is set.
 

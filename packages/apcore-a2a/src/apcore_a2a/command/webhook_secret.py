@@ -31,7 +31,7 @@ def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     """Print the secret that verifies notifications to URL.
 
     It is the same for all URLs with this scheme, host and port. If several secrets are set, as
-    during a rotation, it comes from the first, which should be the newest.
+    during a rotation, the first is used; it should be the newest.
     """
     from apcore_a2a_server.push.signing import Signer  # slow to import
 

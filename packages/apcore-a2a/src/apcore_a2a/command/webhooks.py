@@ -32,14 +32,15 @@ COMMANDS = {
     ),
     "test": agent_command(
         "test",
-        "Send the current status of TASK, marked as a test, to its webhook ID: one attempt, which "
-        "changes nothing.",
+        "Send the current status of TASK, marked as a test, to its webhook with this ID: one "
+        "attempt, which changes nothing.",
         TASK,
         CONFIG,
     ),
     "redeliver": agent_command(
         "redeliver",
-        "Reactivate the failed webhook ID of TASK, and deliver the notifications that it missed.",
+        "Reactivate the failed webhook of TASK with this ID, and deliver the notifications that it "
+        "missed.",
         TASK,
         CONFIG,
     ),
