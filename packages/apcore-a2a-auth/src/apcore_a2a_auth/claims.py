@@ -27,8 +27,8 @@ class ClaimMapping:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
         type: Claim with the type; without a valid type, or for `system`, the type is `user`.
         roles: Claim with the roles: an array, or a string with spaces or commas between them.
-        attrs: The claim of each attribute, by its name; the attribute `iss` is added. None for all
-            claims except those about the token itself, such as `exp`.
+        attrs: The claim of each attribute, by its name; the attribute `iss` is added. If None, all
+            claims are attributes, except those about the token itself, such as `exp`.
 
     Example:
         ```python

@@ -52,7 +52,7 @@ class JWTAuthenticator:
     """An authenticator for signed tokens in `Authorization: Bearer …`.
 
     Signature, expiry, not-before and audience are always checked; the issuer is checked if given.
-    The type of the key decides which algorithms are accepted, never the token; keys and URLs in
+    The type of the key, never the token, decides which algorithms are accepted; keys and URLs in
     tokens (`jwk`, `jku`, `x5u`) are ignored (RFC 8725).
 
     The key is taken from `key`, else from `jwks_url`, else from the discovery document of `issuer`
@@ -74,7 +74,7 @@ class JWTAuthenticator:
         namespace: Prefix of the principals, to keep them apart from those of other authenticators.
 
     Raises:
-        ConfigurationError: There is no key, it is too weak, or an option is invalid.
+        ConfigurationError: There is no usable key, or an option is invalid.
 
     Example:
         ```python

@@ -16,7 +16,7 @@ from .jwks import COOLDOWN, LIFETIME, MAX_BYTES, MAX_KEYS, TIMEOUT, without_secr
 from .keys import VerificationKey, key_of_jwk
 
 MAX_STALE = 3600.0
-"""Age in seconds up to which keys are used while their server does not respond."""
+"""Age in seconds up to which keys are used while fetches fail."""
 MAX_SETS = 100
 """Maximum number of cached key sets, because cards can name any number of them."""
 NEVER = float("-inf")

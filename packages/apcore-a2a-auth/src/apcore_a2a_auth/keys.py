@@ -84,8 +84,8 @@ def algorithms_of(key: object) -> frozenset[str]:
 def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     """Return the key in a JSON Web Key (RFC 7517), or None if it is not for verifying signatures.
 
-    Secret and private keys give None too. Keys of a type or size that is not accepted have no
-    algorithms.
+    Secret, private and unreadable keys give None too. A key of a type or size that is not accepted
+    is returned without algorithms.
     """
     try:
         if jwk.get("use", "sig") != "sig" or "verify" not in (jwk.get("key_ops") or ["verify"]):

@@ -32,8 +32,8 @@ class SigningKey:
             other keys.
 
     Raises:
-        ConfigurationError: The key cannot be read, is public or too weak, or is not for that
-            algorithm.
+        ConfigurationError: The key cannot be read, is public, has a type or size that is not
+            accepted, or is not for that algorithm.
 
     Example:
         ```python
