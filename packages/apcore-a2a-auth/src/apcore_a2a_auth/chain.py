@@ -63,7 +63,7 @@ class ChainAuthenticator:
         return None if result is None else result[1]
 
     async def namespaced_identity(self, headers: Mapping[str, str]) -> tuple[str, Any] | None:
-        """Return the namespace and identity from the first authenticator that accepts the caller.
+        """Return the caller's namespace and identity; None if no authenticator accepts the caller.
 
         Raises:
             TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
