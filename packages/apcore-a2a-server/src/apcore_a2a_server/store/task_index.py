@@ -20,10 +20,10 @@ Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
 MAX_UNLISTED = 100
-"""Number of tasks above which an index gets lists, which take more memory."""
+"""Number of tasks above which an index sorts ended tasks into lists, which take more memory."""
 
 MAX_BLOCK = 512
-"""Maximum number of items in a block of a `Listing`: adding or removing an item moves no more."""
+"""Maximum number of items in a block of a `Listing`, so that adding an item moves few others."""
 
 END = 2**63 - 1
 """A position after all tasks."""
@@ -84,7 +84,7 @@ class StoredTask(Struct, gc=False):
 
 
 class Listing(Generic[T]):
-    """Items sorted by a number that differs for each of them.
+    """Items sorted by their unique numbers.
 
     Most items are added at the end, and removed at the beginning.
 
@@ -216,7 +216,7 @@ class TaskIndex(Struct, gc=False):
     """The tasks of one owner, or of one conversation.
 
     Attributes:
-        unlisted: all tasks by id, or only those that have not ended if `listed` is used.
+        unlisted: tasks by id: all, or if `listed` is used, only those that have not ended.
         listed: the ended tasks by state, if there are many tasks.
     """
 
@@ -230,7 +230,7 @@ class TaskIndex(Struct, gc=False):
         return chain(self.unlisted.values(), *(ended.updated for ended in self._lists()))
 
     def add(self, task: StoredTask) -> None:
-        """Add a task that was saved now."""
+        """Add a task that was just saved."""
         self.unlisted[task.id] = task
         if task.state not in TERMINAL:
             return
@@ -277,11 +277,11 @@ class TaskIndex(Struct, gc=False):
         return chain(listed, filter(_has_ended, self.unlisted.values()))
 
     def find(self, query: Query, position: int) -> tuple[Iterable[StoredTask], int]:
-        """Return the tasks that match a query's state and time, newest first, and their number.
+        """Return the tasks that match a query's state and time, newest first, and how many match.
 
         Args:
             query: The query, whose owner and context these tasks have.
-            position: The position before which tasks are returned; all are counted.
+            position: Tasks before this position are returned; all that match are counted.
         """
         get_number, since = attrgetter(query.order), query.after or 0
         ended_lists = self._lists(query.state)

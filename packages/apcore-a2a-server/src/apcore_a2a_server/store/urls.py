@@ -41,7 +41,7 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
 
 
 def parse_address(address: str) -> tuple[str, str]:
-    """Return the backend of a store, `memory`, `sqlite` or `postgres`, and its file or URL.
+    """Return the backend (`memory`, `sqlite` or `postgres`) and the file or URL of a store.
 
     Raises:
         ValueError: The text is not the address of a store.

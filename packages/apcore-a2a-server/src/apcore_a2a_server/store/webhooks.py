@@ -19,7 +19,7 @@ MAX_WEBHOOKS = 10
 MAX_ATTEMPTS = 20
 """Maximum number of attempts of a webhook that are kept."""
 MAX_ATTEMPTS_SIZE = 1600
-"""Maximum size of these attempts as text, in characters: a line has at most 80."""
+"""Maximum size of a webhook's attempts as text, in characters: a line has at most 80."""
 
 AttemptResult: TypeAlias = Literal["delivered", "retried", "failed"]
 AttemptReason: TypeAlias = Literal[

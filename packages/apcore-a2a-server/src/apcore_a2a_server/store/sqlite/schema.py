@@ -1,4 +1,4 @@
-"""The schema of an SQLite file, its statements, and checks of the file."""
+"""The schema and the statements of an SQLite file, and checks of the file."""
 
 import asyncio
 import sqlite3
@@ -26,8 +26,8 @@ ADVICE = {
         "run this as a user who may write the file and its folder"
     ),
     sqlite3.SQLITE_CANTOPEN: (
-        "no access to the file, or to its log in a folder that can only be read; "
-        "run this as a user who may write there, or on a copy of all files"
+        "no access to the file, or to its -wal file in a folder that can only be read; "
+        "run this as a user who may write in the folder, or on a copy of both files"
     ),
 }
 """Advice for result codes whose messages do not help users."""
@@ -57,7 +57,8 @@ def migrate(connection: sqlite3.Connection) -> int:
 
 
 def _as_json(table: str, body: bytes) -> bytes:
-    """Return a body of an early version as JSON; needs protobuf, unlike the rest of the store."""
+    """Return a body from before schema version 4 as JSON."""
+    # needs protobuf, unlike the rest of the store
     from apcore_a2a_server.store.protobuf_bodies import as_json
 
     return as_json(table, body)
@@ -81,7 +82,9 @@ async def version(path: str) -> int:
 
 
 async def check(path: str) -> CheckResult:
-    """Check a file for damage, missing tables and missing indexes; if it is sound, count its tasks.
+    """Check a file for damage, missing tables and missing indexes.
+
+    If it is sound, count its tasks and dead letters.
 
     Raises:
         UnavailableError: The file does not exist, or can't be read.
@@ -106,7 +109,7 @@ def _check(path: Path, is_stopped: Callable[[], bool]) -> CheckResult:
 def _snapshot(path: Path) -> Generator[sqlite3.Connection]:
     """Open a file in a transaction that does not see later changes.
 
-    The lock file is left alone: another process may be writing the file.
+    The `ProcessLock` is not taken: an agent that uses the file holds it.
     """
     if not path.exists():
         raise MissingError(f"There is no file {path}")
@@ -121,7 +124,7 @@ def _snapshot(path: Path) -> Generator[sqlite3.Connection]:
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a file in a transaction, and write no more than SQLite needs to read it.
+    """Open a file in a transaction, read-only unless SQLite must first roll back a change.
 
     Raises:
         sqlite3.Error: The file can't be read.
@@ -129,19 +132,19 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     try:
         return _begin_to_read(path, "mode=ro")
     except sqlite3.OperationalError as error:
-        reason = error.sqlite_errorcode
-        # A process was killed in a transaction: SQLite must roll this back first.
-        if reason == sqlite3.SQLITE_READONLY_ROLLBACK:
+        code = error.sqlite_errorcode
+        # A process was killed in a transaction, which SQLite must roll back first.
+        if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             return _begin_to_read(path, "mode=rw")
-        # In a folder that can only be read, SQLite can't create the index of a log. Without a
-        # log there is nothing to index, and no process is writing the file.
-        if reason in READ_ONLY_FOLDER_CODES and not _has_log(path):
+        # In a folder that can only be read, SQLite can't create the index of the write-ahead log.
+        # Without a log there is nothing to index, and no process is writing the file.
+        if code in READ_ONLY_FOLDER_CODES and not _has_log(path):
             return _begin_to_read(path, "immutable=1")
         raise
 
 
-def _begin_to_read(path: Path, mode: str) -> sqlite3.Connection:
-    url = f"{path.absolute().as_uri()}?{mode}"
+def _begin_to_read(path: Path, query: str) -> sqlite3.Connection:
+    url = f"{path.absolute().as_uri()}?{query}"
     connection = sqlite3.connect(url, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
     try:
         connection.execute("BEGIN")

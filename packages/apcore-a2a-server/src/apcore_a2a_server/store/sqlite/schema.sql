@@ -93,12 +93,12 @@ UPDATE webhooks SET body = as_json('webhooks', body);
 UPDATE events SET body = as_json('events', body);
 UPDATE outbox SET body = as_json('outbox', body);
 
--- version_5: Indexes for lists in update order; counts by state and time read nothing else.
+-- version_5: Indexes for lists in update order, with the columns that counts filter by.
 DROP INDEX tasks_updated;
 CREATE INDEX tasks_updated ON tasks (owner, updated, state, status_at);
 CREATE INDEX tasks_context_updated ON tasks (owner, context_id, updated, state, status_at);
 
--- version_6: The trace that the notifications of a webhook continue: the span of its task.
+-- version_6: The trace of a webhook's task, which the notifications continue.
 ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.
@@ -108,5 +108,5 @@ CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';
 -- version_8: The spans of a task, for its trace.
 ALTER TABLE tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
 
--- version_9: No change, as a file has one replica; both durable stores have the same versions.
+-- version_9: No change: PostgreSQL gets replicas here, and both stores count versions alike.
 SELECT 9;

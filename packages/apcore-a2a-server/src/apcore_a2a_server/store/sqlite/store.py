@@ -132,7 +132,7 @@ class SqliteStore(FileOutbox):
             connection.execute(sql.change_state, {**change_columns(change), **times})
             _add_messages(connection, record, task_row["messages"])
         else:
-            # The body is written with the chunks only when their events are about to be deleted:
+            # The body is rewritten only when events of its chunks are about to be deleted:
             # writing a long artifact again for each chunk would take quadratic time.
             connection.execute(sql.save_body if must_trim else sql.save_version, columns)
         if must_trim:
@@ -206,6 +206,7 @@ class SqliteStore(FileOutbox):
     async def prune(self) -> int:
         """Delete expired conversations, and ended tasks beyond the number to keep."""
         total = 0
+        # otherwise pending notifications of failed webhooks would keep their tasks
         await self.dead_letter()
         while pruned := await self._prune_batch():
             total += pruned

@@ -52,7 +52,7 @@ class Worker(threading.Thread):
         writes: Whether jobs change the file.
 
     Attributes:
-        is_failing: Whether the file could not be used at the last attempt.
+        is_failing: Whether the last transaction failed because the file could not be used.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, *, writes: bool) -> None:
@@ -115,7 +115,7 @@ class Worker(threading.Thread):
         return jobs
 
     def _run_transaction(self, jobs: list[_Job]) -> bool:
-        """Run all jobs; return False if one has failed halfway and all were rolled back.
+        """Run jobs in a transaction; return False if one failed halfway and all were rolled back.
 
         Raises:
             sqlite3.Error: The file can't be used.
@@ -123,11 +123,12 @@ class Worker(threading.Thread):
         try:
             # Jobs that only read need a transaction too: their statements must see the same state.
             self._connection.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
-            # After an outage, a transaction without changes would succeed on a full disk too.
+            # Only a write shows that an outage is over: a transaction without changes succeeds
+            # on a full disk too.
             if self.is_failing and self._writes:
                 _touch(self._connection)
-            # A savepoint for each job would cost every batch a journal of its own. Jobs that fail
-            # after they have changed something are rare, and then the batch is run again.
+            # No savepoint for each job: SQLite would need another journal for every batch. Few jobs
+            # fail after they have changed something; if one does, its batch is run again.
             is_clean = all(_run_job(self._connection, job) for job in jobs)
             self._connection.execute("COMMIT" if is_clean else "ROLLBACK")
         except sqlite3.Error:

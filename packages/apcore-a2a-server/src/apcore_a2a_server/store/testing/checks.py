@@ -241,10 +241,10 @@ async def a_cursor_is_valid_for_its_owner_only(store: Store) -> None:
 @check
 async def an_empty_id_or_one_with_nul_belongs_to_no_task(store: Store) -> None:
     await begun(store)
-    for task_id in ("a\x00b", "\x00", ""):
-        assert await store.get(task_id) is None
-        assert not await store.webhooks(task_id)
-        assert (await store.query(Query("ada", context_id=task_id or "\x00"))).records == []
+    for unknown_id in ("a\x00b", "\x00", ""):
+        assert await store.get(unknown_id) is None
+        assert not await store.webhooks(unknown_id)
+        assert (await store.query(Query("ada", context_id=unknown_id or "\x00"))).records == []
 
 
 @check

@@ -59,9 +59,9 @@ async def a_module_is_started_again_after_pauses_that_grow(store: Store) -> None
     for starts, pause in enumerate((*store.restart_pauses, 0), 1):
         started = time.monotonic()
         await store.release([lease])
-        while not (claims := await store.claim(10)):  # noqa: ASYNC110  # there is no event
+        while not (claims := await store.claim(10)):  # noqa: ASYNC110  # there is nothing to await
             await asyncio.sleep(LEASE / 20)
-        assert time.monotonic() - started > pause / 2  # the clocks of stores are not monotonic
+        assert time.monotonic() - started > pause / 2  # half: not all stores use a monotonic clock
         assert [claim.attempts for claim in claims] == [starts]
         lease = claims[0].lease
         change = state_change(record, WORKING, lease, restart=True)

@@ -87,7 +87,7 @@ async def all_that_belongs_to_the_ended_tasks_of_an_owner_is_deleted(store: Stor
 
 @check
 async def owners_are_found_by_the_beginning_of_their_names(store: Store) -> None:
-    if await store.delete_ended("an owner without tasks") is None:
+    if await store.delete_ended("an owner without tasks") is None:  # such a store may lack `owners`
         return
     for number, owner in enumerate(("%t|a|ada", "%t|a|ada", "%t|b|\x00é", "%u|ada", "ada", "")):
         await begun(store, new_record(f"t{number}", owner, f"c{number}"))

@@ -95,7 +95,7 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
     chunk = chunk_change(record, "no state", lease)
     await store.change(chunk)
     await store.change(state_change(chunk.record, COMPLETED, lease))
-    assert not await claim_due(store), "later notifications wait for the claimed ones"
+    assert not await claim_due(store), "a later notification did not wait for the claimed one"
     for notification in (first, second):
         await store.settle(notification)
     # a stable sort by webhook keeps the order of its notifications
