@@ -3,7 +3,7 @@
 https://www.w3.org/TR/trace-context/ defines the headers `traceparent` and `tracestate`.
 
 A run records in a `SpanLog` how it spends its time, whether or not OpenTelemetry is on. The last
-change of the run writes the log into the store. Only the trace page of the task reads it.
+change of the run stores the log, which only the trace page of the task reads.
 """
 
 import re
@@ -17,7 +17,7 @@ from msgspec.json import decode, encode
 
 TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.A)
 MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x7e]{0,255}[\x21-\x7e]", re.A)
-"""A member of `tracestate`; a second `=` in its value is refused separately."""
+"""A member of `tracestate`; a second `=` is refused separately."""
 MAX_STATE = 512
 """Maximum size of `tracestate` that is kept, in bytes; the specification asks for at least that."""
 MAX_MEMBERS = 32
@@ -301,7 +301,7 @@ class SpanChunk(NamedTuple):
 
 
 def stored_spans(text: str) -> list[SpanChunk]:
-    """Parse spans from the store; a last line that was cut off counts as a dropped span."""
+    """Parse the text of spans; a last line that was cut off counts as a dropped span."""
     *lines, rest = text.split("\n")
     chunks = [_read_chunk(*decode(line)) for line in lines]
     return [*chunks, SpanChunk(1, ())] if rest else chunks
