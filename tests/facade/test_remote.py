@@ -432,7 +432,7 @@ def test_a_call_that_needs_a_skill_lists_those_of_the_agent(agent: str, cli: Cli
     outcome = cli("call", agent, "--input", "hi")
 
     assert outcome.code == 3
-    assert "Name one of its skills after the URL: " in outcome.err
+    assert "Name one of the agent's skills after the URL: " in outcome.err
     assert "echo" in outcome.err
 
 

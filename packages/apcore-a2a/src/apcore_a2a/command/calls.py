@@ -178,7 +178,7 @@ def _add_suggestion(
     skill_ids = [skill.id for skill in client.agent_card.skills]
     if arguments.skill is None and not arguments.task and "skill" in str(error).lower():
         names = ", ".join(skill_ids[:MAX_LISTED]) + (", …" if skill_ids[MAX_LISTED:] else "")
-        error.args = (f"{error}\nName one of its skills after the URL: {names}",)
+        error.args = (f"{error}\nName one of the agent's skills after the URL: {names}",)
     closest = get_close_matches(arguments.skill or "", skill_ids, 1)
     if closest and isinstance(error, SkillNotFoundError):
         error.args = (f"{error} (did you mean {closest[0]}?)",)

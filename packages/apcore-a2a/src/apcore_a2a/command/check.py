@@ -204,7 +204,7 @@ class _VersionChecks:
         )
 
     def run(self) -> Iterator[Check]:
-        """Try each operation."""
+        """Make each check, and yield its result."""
         for method in (
             self.send,
             self.get,
