@@ -346,12 +346,12 @@ class MessageBytes:
 def large_messages(
     task: Task, known_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
 ) -> list[Encoded]:
-    """Return the large messages of a history with their bytes; equal *kept_bodies* are reused.
+    """Return the large messages of a history with their bytes, taken from *kept_bodies* if equal.
 
     Args:
         task: The task with the history.
-        known_messages: Messages of the history that are converted already: to convert one takes
-            some 2 ms for each megabyte.
+        known_messages: Messages that are converted already, since converting takes some 2 ms for
+            each megabyte.
         kept_bodies: The bytes of messages that are kept in memory already.
     """
     encoded_messages: list[Encoded] = []

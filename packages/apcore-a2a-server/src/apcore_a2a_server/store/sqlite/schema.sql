@@ -105,7 +105,7 @@ ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 ALTER TABLE webhooks ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
 CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';
 
--- version_8: The spans of a task, for its trace.
+-- version_8: The spans of a task, for its trace page.
 ALTER TABLE tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
 
 -- version_9: No change: PostgreSQL gets replicas here, and both stores count versions alike.

@@ -48,7 +48,7 @@ from .outbox import (
 from .schema import sql
 
 DAY = 24 * 3600  # seconds
-PRUNE_BATCH = 500  # tasks per query for deletion, so that other statements need not wait long
+PRUNE_BATCH = 500  # tasks to delete per query, so that other statements need not wait long
 DELETE_TASK_STATEMENTS = (
     sql.delete_task,
     sql.delete_task_events,
