@@ -262,7 +262,7 @@ def _cancel(client: SyncA2AClient, task: Task | None) -> None:
 
 
 def _show_outcome(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
-    """Show the result, the question or the failure of a task; return the exit code."""
+    """Show or save the result of a task, or show its question or failure; return the exit code."""
     if task.status.state.is_paused:
         out.question(task, arguments.url, arguments.skill)
     elif task.status.state != TaskState.COMPLETED:
