@@ -135,6 +135,23 @@ def test_the_size_of_the_session_storage_is_bounded(visit: Visit) -> None:
     assert size < 2_500_000
 
 
+def test_the_token_of_a_webhook_is_not_stored(open_visit: OpenVisit) -> None:
+    fake = FakeAgent()
+    fake.replies["SendStreamingMessage"] = lambda params: stream_of([{"task": task_of()}])
+    with running(fake.app()) as url:
+        page = open_visit(url).go("skills/work")
+        page.get_by_text("Conversation and webhook").click()
+        page.get_by_label("Webhook URL").fill("https://hooks.example.com/")
+        page.get_by_label("Token for the webhook").fill("hunter2")
+        press_run(page)
+        expect_state(page, "completed")
+        page.reload()
+        expect_state(page, "completed")
+        stored = page.evaluate("JSON.stringify({...sessionStorage})")
+    assert "hooks.example.com" in stored
+    assert "hunter2" not in stored
+
+
 def test_a_shared_link_fills_in_the_input_but_runs_nothing(
     open_visit: OpenVisit, agent: str
 ) -> None:

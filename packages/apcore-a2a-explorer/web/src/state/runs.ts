@@ -118,7 +118,14 @@ function storable(run: Run): StoredRun | undefined {
   if (!task || run.isLost) return undefined;
   const { state, timestamp } = task.status;
   const followed = run.isActive || run.connection === "lost";
-  return { sent, traceId, startedAt, endedAt, taskId: task.id, contextId: task.contextId, state, timestamp, followed };
+  return { sent: withoutToken(sent), traceId, startedAt, endedAt, taskId: task.id, contextId: task.contextId, state, timestamp, followed };
+}
+
+/** The operation without the token of its webhook, which is a secret. */
+function withoutToken(sent: Operation): Operation {
+  if ((sent.name !== "send" && sent.name !== "stream") || !sent.options?.push) return sent;
+  const { url } = sent.options.push;
+  return { ...sent, options: { ...sent.options, push: { url } } };
 }
 
 /** Restore the runs from before a reload, and follow again the tasks that were followed and have not ended. */
