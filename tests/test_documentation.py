@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
+from typing import TypeVar
 
 import apcore_a2a
 import pytest
 from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP
 from apcore_a2a_client import A2AServerError
+from apcore_a2a_core.error_mapper import ErrorMapper, error_details
 from apcore_a2a_server.bindings.rest import STATUSES
+from apcore_a2a_server.errors import RetryLaterError
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+Kind = TypeVar("Kind", bound=Exception)
 ROOT = Path(__file__).parents[1]
 PATTERNS = [
     "*.md",
@@ -169,11 +173,16 @@ def test_the_page_of_errors_has_their_codes_reasons_and_exceptions() -> None:
         for kind, reason in A2A_ERROR_REASONS.items()
     }
     assert listed | protocol == listed
+    (busy_row,) = re.findall(r"^\| -32029 .*$", page, re.M)
+    busy_errors: list[type[RetryLaterError]] = [RetryLaterError, *descendants(RetryLaterError)]
+    answers = [ErrorMapper().to_jsonrpc_error(kind()) for kind in busy_errors]
+    reasons = {error_details(answer)[0]["reason"] for answer in answers}
+    assert {*re.findall(r"`([A-Z_]+)`", busy_row)} <= reasons
     classes = {kind.__name__: kind.code for kind in descendants(A2AServerError)}
     assert {name: int(code) for code, *_, name in rows if name in classes} == classes
 
 
-def descendants(kind: type[A2AServerError]) -> list[type[A2AServerError]]:
+def descendants(kind: type[Kind]) -> list[type[Kind]]:
     """Return the classes below *kind*."""
     return [found for child in kind.__subclasses__() for found in (child, *descendants(child))]
 
