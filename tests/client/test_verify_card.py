@@ -116,6 +116,24 @@ def test_a_refreshed_card_that_is_refused_is_not_used(kind: str) -> None:
 
 
 @kinds
+def test_a_card_that_is_refused_before_the_earlier_one_has_expired_ends_its_use(kind: str) -> None:
+    def check(data: Any) -> None:
+        if data["name"] != "raw":
+            raise NotSignedError("changed")
+
+    refused, accepted = reply(card("/", name="other")), reply(card("/"))
+    script = answering_with_cards(accepted, refused, refused, accepted)
+    with raw(script) as server, Client(kind, server.url, verify_card=check) as client:
+        client.do("get_task", "t-1")
+        with pytest.raises(CardRefusedError, match="changed"):
+            client.do("get_card", refresh=True)
+        with pytest.raises(CardRefusedError, match="changed"):
+            client.do("get_task", "t-1")
+        client.do("get_task", "t-1")
+        assert len(server.calls) == 2
+
+
+@kinds
 def test_a_card_that_has_not_changed_is_verified_again(kind: str) -> None:
     withdrawn: list[str] = []
 

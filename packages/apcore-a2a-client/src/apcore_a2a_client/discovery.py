@@ -118,6 +118,8 @@ class Discovery:
             return (yield from self._fetch(deadline, headers))
         except A2AError as error:
             self._fetch_error = error
+            if isinstance(error, CardRefusedError):
+                self._fresh_until = 0.0  # the agent no longer has the card that was accepted
             raise
         finally:
             self._is_fetching = False
