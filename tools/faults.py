@@ -151,10 +151,10 @@ FAULTS = (
         "When the access rules raise an error, every caller may call every skill.",
         f"{SERVER}/modules/access.py",
         """            logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
-            return Verdict(False)
+            return AccessVerdict(False)
 """,
         """            logger.exception("Access check of %s failed", clean(skill_id), extra=extra)
-            return Verdict(True)
+            return AccessVerdict(True)
 """,
         ("tests/server/test_identity.py::test_an_acl_that_raises_hides_everything",),
     ),
@@ -185,8 +185,8 @@ FAULTS = (
         f"{SERVER}/engine/run.py",
         """        if pause.question is not None:  # the answer may have changed the inputs
             await self._preflight()
-        skill_id = None""",
-        "        skill_id = None",
+        chosen_skill_id = None""",
+        "        chosen_skill_id = None",
         (
             "tests/server/test_conversations.py"
             "::test_an_invalid_answer_is_refused_and_the_task_stays_paused",

@@ -246,8 +246,9 @@ def _with_user_agent(headers: Any, user_agent: str) -> Any:
         return {**headers, "user-agent": user_agent}
 
     async def make_headers() -> dict[str, str]:
-        made = headers()
-        return {**(await made if isawaitable(made) else made), "user-agent": user_agent}
+        made: Any = headers()
+        given: Mapping[str, str] = await made if isawaitable(made) else made
+        return {**given, "user-agent": user_agent}
 
     return make_headers
 
