@@ -309,6 +309,8 @@ async def test_files_reach_the_crew_with_their_media_types() -> None:
         Part(raw=b"a,b", filename="cats.csv", media_type="text/csv"),
         Part(raw=b"c,d", filename="cats.csv", media_type="text/csv"),
         Part(raw=b"ID3", media_type="audio/mpeg"),
+        Part(raw=b"e", filename="6-cats.csv", media_type="text/csv"),
+        Part(raw=b"f", filename="cats.csv", media_type="text/csv"),
         Part(url="http://127.0.0.1:9/secret", media_type="text/plain"),
     ]
     async with (
@@ -321,6 +323,8 @@ async def test_files_reach_the_crew_with_their_media_types() -> None:
         "cats.csv": b"a,b",
         "3-cats.csv": b"c,d",
         "file-4": b"ID3",
+        "6-cats.csv": b"e",
+        "6-6-cats.csv": b"f",
     }
     types = [(type(file).__name__, file.content_type) for file in received.values()]
     assert types[:2] == [("ImageFile", "image/png"), ("TextFile", "text/csv")]

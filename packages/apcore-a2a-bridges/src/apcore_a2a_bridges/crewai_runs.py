@@ -219,6 +219,7 @@ def input_files(turn: Turn) -> dict[str, Any] | None:
         if file.media_type:
             source._content_type = file.media_type  # CrewAI would often guess text/plain
         name = file.name or f"file-{number}"
-        key = f"{number}-{name}" if name in files_by_name else name
-        files_by_name[key] = getattr(crewai_files, kind)(source=source)
+        while name in files_by_name:
+            name = f"{number}-{name}"
+        files_by_name[name] = getattr(crewai_files, kind)(source=source)
     return files_by_name
