@@ -189,9 +189,8 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
         append_state_history(record)
     if update.decision is not None:
         add_decision(record, update.decision)
-    messages = (task.status.message, update.received)
-    new_messages = [message for message in messages if message is not None]
-    if new_messages:
+    if task.status.message is not None or update.received is not None:
+        new_messages = filter(None, (task.status.message, update.received))
         task.history = [*task.history, *new_messages]
     record.messages += (update.received is not None) + (update.message is not None)
     if update.reply is not None:

@@ -100,21 +100,22 @@ class OffLoop(BaseStep):
         rules = getattr(step, "_redaction", None)
         self._redact = None if rules is None else Redaction(rules)
 
-    async def execute(self, ctx: PipelineContext) -> StepResult:
-        """Run the step."""
+    def execute(self, ctx: PipelineContext) -> Any:
+        """Return the coroutine that runs the step."""
+        # if this were `async`, each step would have one coroutine more
         run = current.get()
         if run is None:
-            return await self._step.execute(ctx)
+            return self._step.execute(ctx)
         if isinstance(ctx.output_stream, ModuleStream):
             ctx.output = ctx.output_stream.complete(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
         if not isinstance(schema, SchemaStandIn):
             schema = self._stand_in(ctx, schema)
         if schema is not None and schema.is_slow:
-            return await slow_checks.call(self._run, ctx, client=run.client)
+            return slow_checks.call(self._run, ctx, client=run.client)
         if is_large_or_long(getattr(ctx, self._value)):
-            return await large_values.call(self._run, ctx, client=run.client)
-        return await self._execute(ctx)
+            return large_values.call(self._run, ctx, client=run.client)
+        return self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
         """Return the stand-in for a module's schema; None if the schema needs none.

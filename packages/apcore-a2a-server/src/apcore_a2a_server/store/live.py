@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from itertools import count
 from math import inf
 from time import monotonic
 from typing import TypeAlias
@@ -497,4 +498,4 @@ def _size(record: TaskRecord) -> int:
 
 
 def _number_events(payloads: Sequence[Payload], first_version: int) -> list[Event]:
-    return [Event(version, payload) for version, payload in enumerate(payloads, first_version)]
+    return [*map(Event, count(first_version), payloads)]

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from contextvars import Context
 from heapq import merge
-from itertools import chain, count, islice
+from itertools import chain, count, islice, repeat
 from math import inf
 from operator import attrgetter
 from secrets import token_bytes
@@ -148,7 +148,7 @@ class InMemoryTaskStore(InProcessStore):
             task.id,
             context.key,
             data,
-            tuple(body for _, body in large),
+            tuple([body for _, body in large]) if large else (),
             record.skill,
             record.version,
             record.resume,
@@ -355,14 +355,13 @@ class InMemoryTaskStore(InProcessStore):
         new_messages = record.messages_after(known_count)
         if not new_messages:
             return ()
-        encoded = [(message, dump_json(message)) for message in new_messages]
-        task_id, added = record.task.id, [body for _, body in encoded]
+        added = [*map(dump_json, new_messages)]
         self._count_messages(context, (), added)
-        messages = (*context.messages, *[(task_id, body) for body in added])
+        messages = (*context.messages, *zip(repeat(record.task.id), added))
         if len(messages) > self._max_history or context.message_bytes > MAX_BYTES:
             messages = self._without_oldest(context, messages)
         context.messages = messages
-        return encoded
+        return [*zip(new_messages, added, strict=True)]
 
     def _without_oldest(
         self, context: _Context, messages: tuple[_Message, ...]

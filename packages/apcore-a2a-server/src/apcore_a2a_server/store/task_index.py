@@ -267,7 +267,9 @@ class TaskIndex(Struct, gc=False):
         """The ended task whose end is the longest ago; None if no task has ended."""
         if not self.listed:
             return next(filter(_has_ended, self.unlisted.values()), None)
-        oldest_tasks = (ended.updated.first for ended in self.listed.values())
+        oldest_tasks = [ended.updated.first for ended in self.listed.values()]
+        if len(oldest_tasks) == 1:
+            return oldest_tasks[0]
         return min(filter(None, oldest_tasks), key=_updated)
 
     def ended_tasks(self) -> Iterator[StoredTask]:
