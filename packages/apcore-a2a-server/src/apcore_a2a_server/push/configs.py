@@ -61,7 +61,7 @@ class PushConfigs:
         Raises:
             InvalidParamsError: A member is invalid, the URL is not allowed, or the task has too
                 many push configs.
-            TaskNotFoundError: The task has no such push config.
+            TaskNotFoundError: The task has no such push config, or was deleted.
         """
         if isinstance(request, TaskPushNotificationConfig):
             webhook = await self._checked_webhook(request, version, principal, trace)

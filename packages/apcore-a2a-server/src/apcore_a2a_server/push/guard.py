@@ -66,7 +66,7 @@ class Guard:
     """Rules for the URLs and addresses that notifications may be sent to.
 
     Args:
-        settings: The allowed hosts and ports.
+        settings: The settings of webhooks.
         resolve: Resolves names; by default the system's resolver.
 
     Example:
@@ -144,7 +144,8 @@ class Guard:
         Connections must use the returned addresses: another lookup may have another result.
 
         Raises:
-            RefusedError: An address is not allowed, or the host has no address.
+            RefusedError: An address is not allowed, or none is found in time.
+            BusyError: Too many names are being resolved.
         """
         is_literal = literal_address(host) is not None
         try:
@@ -165,7 +166,7 @@ class Guard:
         )
 
     def _check_proxied(self, host: str) -> None:
-        """Check a host that the proxy will resolve, as far as its name permits."""
+        """Check the host of a URL as it is written, since the proxy resolves it."""
         host = host.lower().rstrip(".")
         literal = literal_address(host)
         labels = host.split(".")

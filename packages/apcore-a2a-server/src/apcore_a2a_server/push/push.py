@@ -25,7 +25,7 @@ class Push:
     Args:
         tasks: The tasks, with their store.
         settings: The settings of webhooks.
-        on_result: Callback that counts the results of attempts (see `OnResult`).
+        on_result: Callback that counts deliveries, retries and failures (see `OnResult`).
         resolve: Resolves names; by default the system's resolver.
         spans: Makes a span for each attempt; None for no spans.
 

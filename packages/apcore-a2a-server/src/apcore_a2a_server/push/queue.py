@@ -1,8 +1,8 @@
 """Queue that claims due notifications from the outbox and delivers them.
 
-Pending notifications are in the store. This process holds only those that it delivers now or next,
-so that no delivery has to wait for the store. A claim expires: notifications that a replica has
-claimed and not settled in time can be claimed again, by any replica.
+Pending notifications are in the store. This process holds only those that it delivers now or next.
+A claim expires: notifications that a replica has claimed and not settled in time can be claimed
+again, by any replica.
 """
 
 import asyncio
@@ -229,7 +229,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; give up those beyond the limit of an owner."""
+        """Count pending notifications; fail webhooks with some beyond the limit of their owner."""
         try:
             dead_letters = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again

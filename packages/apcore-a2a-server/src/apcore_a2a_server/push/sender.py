@@ -40,7 +40,8 @@ class WebhookSender:
         transport: The transport that posts to URLs.
         signer: The signer of notifications.
         retries: Delays before further attempts, in seconds.
-        on_result: Called with the result of each attempt of `send`.
+        on_result: Called with the result of each attempt of `send`, and by the queue for
+            notifications that it gives up or loses.
         spans: The spans of OpenTelemetry; None if they are off.
     """
 
@@ -145,7 +146,7 @@ class WebhookSender:
         webhook = notification.webhook
         try:
             body = notification_body(notification, task)
-        except Exception:  # an event that can't be encoded must not block those behind it
+        except Exception:  # counts as failed: if raised, the attempt would be repeated without end
             extra = {"event": "notification_not_encoded"}
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
             return WebhookResponse(0, "internal error", code="not_encoded")

@@ -28,11 +28,11 @@ HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGN
 class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
-    Each secret of a receiver adds a signature, so that secrets can be rotated. In a list, a secret
-    is for all receivers without one of their own: a different secret is derived from it for each of
-    them, so that no receiver can forge notifications for another. `ORIGIN=whsec_…` is a secret of
-    one receiver. In a mapping, the keys are origins, or `*` for secrets to derive from; a value is
-    a secret or a list of secrets.
+    Each secret of a receiver adds a signature, so that secrets can be rotated. A list has master
+    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). For each receiver without
+    a secret of its own, a different secret is derived from each master secret, so that no receiver
+    can forge notifications for another. In a mapping, the keys are origins, or `*` for master
+    secrets; a value is a secret or a list of secrets.
 
     Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
     check the addresses. A webhook fails when its receiver answers 410, when a notification

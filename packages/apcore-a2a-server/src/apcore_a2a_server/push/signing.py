@@ -48,7 +48,7 @@ def protocol_headers(webhook: Webhook) -> Headers:
 
 
 def schemes_of(config: TaskPushNotificationConfig) -> list[str]:
-    """Return the authentication schemes of a push config; in 0.3, the first of several is used."""
+    """Return the authentication schemes of a push config; 0.3 allows several, joined by commas."""
     authentication = config.authentication
     return authentication.scheme.split(",") if authentication and authentication.scheme else []
 
