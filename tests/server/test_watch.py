@@ -20,7 +20,7 @@ import pytest
 from apcore import Executor, Registry
 from apcore.registry import scan_extensions
 from apcore_a2a_server.modules.targets import bind
-from apcore_a2a_server.modules.watch import Extensions, watch
+from apcore_a2a_server.modules.watch import Reloader, watch
 
 from .inloop import Peer, always, app_of, contents, registry_of, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
@@ -185,12 +185,12 @@ async def test_edits_of_the_same_size_within_a_second_are_detected(
     """Python identifies compiled code by the source's size and its time in seconds."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     second = time.time_ns() // 10**9 * 10**9
-    extensions = Extensions(folder.registry, folder.path)
-    await extensions.update()
+    reloader = Reloader(folder.registry, folder.path)
+    await reloader.update()
     for number, word in enumerate(("two", "six", "ten")):
         path = folder.write("text/stats.py", word)
         os.utime(path, ns=(second, second + number))
-        await extensions.update()
+        await reloader.update()
         assert await folder.word_of("text.stats") == word
     assert list(folder.path.rglob("*.pyc"))
 
@@ -456,10 +456,10 @@ async def test_a_reload_without_a_change_keeps_the_description(folder: Folder, m
     (folder.path / "text" / "stats_meta.yaml").write_text(meta)
     registry.discover()
     before, module = registry.get_definition("text.stats"), registry.get("text.stats")
-    extensions = Extensions(registry, folder.path)
-    await extensions.update()
+    reloader = Reloader(registry, folder.path)
+    await reloader.update()
     (folder.path / "text" / "stats.py").touch()
-    await extensions.update()
+    await reloader.update()
     assert registry.get("text.stats") is not module
     assert registry.get_definition("text.stats") == before
 
@@ -657,8 +657,8 @@ async def test_a_module_removed_or_replaced_by_the_program_is_left_alone(folder:
 
 
 async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) -> None:
-    registry, extensions = folder.registry, Extensions(folder.registry, folder.path)
-    await extensions.update()
+    registry, reloader = folder.registry, Reloader(folder.registry, folder.path)
+    await reloader.update()
     checks, threads = 0, set[int]()
     registry.on("unregister", lambda *_: threads.add(threading.get_ident()))
 
@@ -673,7 +673,7 @@ async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) ->
     checker = asyncio.create_task(check_registry())
     for number in range(200):
         folder.write("text/stats.py", f"{number}")
-        await extensions.update()
+        await reloader.update()
     assert not checker.done()
     checker.cancel()
     assert await folder.word_of("text.stats") == "199"
@@ -707,8 +707,8 @@ async def test_a_folder_that_disappears_and_returns_is_watched_again(
 async def test_a_folder_that_disappears_during_a_scan_removes_no_module(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    extensions = Extensions(folder.registry, folder.path)
-    await extensions.update()
+    reloader = Reloader(folder.registry, folder.path)
+    await reloader.update()
 
     def scan(path: Path) -> Any:
         modules = scan_extensions(path)
@@ -717,7 +717,7 @@ async def test_a_folder_that_disappears_during_a_scan_removes_no_module(
 
     monkeypatch.setattr("apcore_a2a_server.modules.watch.scan_extensions", scan)
     with pytest.raises(FileNotFoundError):
-        await extensions.update()
+        await reloader.update()
     assert await folder.word_of("text.stats") == "one"
 
 

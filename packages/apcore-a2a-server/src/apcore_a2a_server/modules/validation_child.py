@@ -50,8 +50,8 @@ def match(patterns: list[Any], data: Any, *, has_json: bool) -> None:
     Args:
         patterns: The patterns, with flags and options.
         data: The value.
-        has_json: Whether texts may be JSON, whose texts are matched, too. The depth of JSON in JSON
-            needs no bound: each level doubles the backslashes before a quotation mark.
+        has_json: Whether texts may be JSON, whose own texts are then matched too. JSON in JSON
+            can't be deep, since each level doubles the backslashes before a quotation mark.
     """
     from pydantic_core import SchemaValidator
 

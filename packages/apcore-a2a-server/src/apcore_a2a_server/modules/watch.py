@@ -41,7 +41,7 @@ class Files(NamedTuple):
 
 
 class LoadedModule(NamedTuple):
-    """A loaded module and the metadata from its YAML, or from its apcore client."""
+    """A loaded module and the metadata from its YAML, or from its registry."""
 
     module: Any
     metadata: dict[str, Any]
@@ -64,13 +64,13 @@ async def watch(registry: Registry, folder: Path) -> None:
         registry: An apcore Registry that has discovered the modules of the folder.
         folder: The folder, which is the only root of the registry.
     """
-    extensions, is_failing = Extensions(registry, folder), False
+    reloader, is_failing = Reloader(registry, folder), False
     while True:
         # The watcher starts before the scan, so that it reports changes during the scan.
         change = asyncio.create_task(_wait_for_change(folder))
         try:
             await asyncio.sleep(0)
-            await extensions.update()
+            await reloader.update()
             await change
             is_failing = False
         except Exception as error:  # a failing watcher must not end the server
@@ -100,8 +100,8 @@ async def _wait_for_change(folder: Path) -> None:
         await anext(changes)
 
 
-class Extensions:
-    """The modules of a folder, and the registry that contains them."""
+class Reloader:
+    """Reloader of the modules of a folder, in the registry that contains them."""
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self._registry = registry
@@ -195,7 +195,7 @@ def _already_loaded(
     registered = _modules_of(registry)
     for file_id, files in files_by_id.items():
         if files.has_bindings:
-            with suppress(TargetError):  # it has changed since the modules were loaded
+            with suppress(TargetError):  # the file has changed since the modules were loaded
                 ids = registered.keys() & _load_bindings(files.code)
                 loaded[file_id] = {skill_id: registered[skill_id] for skill_id in ids}
             continue
@@ -223,7 +223,7 @@ def _load_bindings(file: Path) -> Modules:
 
 
 def _modules_of(source: Any) -> Modules:
-    """Return the modules of a source; those of an apcore client have metadata of their own."""
+    """Return the modules of a source with their metadata, by id."""
     return {
         skill_id: LoadedModule(module, metadata)
         for skill_id, (module, metadata) in entries_of(source).items()
@@ -296,7 +296,7 @@ def _unload(skill_id: str, module: Any) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error in one line; for a failed load, the error that the module's code raised."""
+    """Return the error in one line; for a failed load, its cause."""
     while isinstance(error, ModuleLoadError) and error.__cause__:
         error = error.__cause__
     return clean(f"{type(error).__name__}: {error}", 300)
