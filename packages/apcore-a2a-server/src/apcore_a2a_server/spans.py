@@ -13,19 +13,10 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.propagation import set_span_in_context
 from opentelemetry.trace.span import TraceState
 
-from .trace_context import Trace
+from .trace_context import NOT_FAILURES, Trace
 
 MAX_ATTRIBUTE = 256
 """Maximum length of an attribute, in characters."""
-NO_FAILURES = frozenset(
-    {
-        "ApprovalPendingError",
-        "GeneratorExit",
-        "InputRequiredError",
-        "InputRequiredModuleError",
-    }
-)
-"""Names of exceptions that are not failures: the task pauses, or a client leaves its stream."""
 
 
 class Spans:
@@ -45,7 +36,7 @@ class Spans:
         parent: Trace | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> Generator[Span]:
-        """Make a span current while the block runs.
+        """Start a span, which is current while the block runs.
 
         Args:
             name: The name of the span, from a small set of names.
@@ -71,14 +62,14 @@ class Spans:
                 raise
 
     def module(self, module_id: str) -> AbstractContextManager[Span]:
-        """Return a context manager that makes a span of a module call current."""
+        """Return a context manager for the span of a module call."""
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": module_id}
         return self.span(f"execute_tool {module_id[:MAX_ATTRIBUTE]}", attributes=attributes)
 
     def fail(self, error: BaseException) -> None:
-        """Mark the current span as failed with the type of *error*, unless `NO_FAILURES` has it."""
+        """Mark the current span as failed, unless the type of *error* is in `NOT_FAILURES`."""
         error_type = type(error).__name__
-        if error_type not in NO_FAILURES:
+        if error_type not in NOT_FAILURES:
             self.fail_with(error_type)
 
     def fail_with(self, error_type: str) -> None:
