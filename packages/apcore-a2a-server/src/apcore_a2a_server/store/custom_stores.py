@@ -57,7 +57,7 @@ class ScannedStore(InProcessStore):
         await self._store.save(record)
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
-        """Return the record from the user's store; None if it is not the owner's."""
+        """Return the record from the user's store; None if it is unknown or not the owner's."""
         record = await self._store.get(task_id)
         return record if record is not None and owner in (None, record.owner) else None
 

@@ -82,7 +82,7 @@ class Heartbeat:
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
         async with self._store.renewing() as renew:
             while True:
-                # The store renews the leases at some moment of the call: count from its beginning.
+                # The store renews the leases during the call, so their time counts from before it.
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):
@@ -173,8 +173,8 @@ class LeaseKeeper:
         last_check = time.monotonic()
         while True:
             now, lease_seconds = time.monotonic(), self._store.lease_seconds
-            # A new lease is counted from the last check. Unless the reply was slow, the store took
-            # it after that check, so its run may stop a little early, but not late.
+            # A new lease is counted from the last check. Unless the store's reply was slow, the
+            # lease was granted after that check, so its run may stop a little early, but not late.
             leases = self._tasks.leases()
             self._renewed_at = {lease: self._renewed_at.get(lease, last_check) for lease in leases}
             for lease, renewed_at in self._renewed_at.items():

@@ -152,7 +152,7 @@ class LiveTask(Struct):
     """A task that may still change.
 
     Attributes:
-        record: the task; without a lease, another replica may have changed it since.
+        record: the task; another replica may have changed it since.
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
@@ -423,7 +423,7 @@ class LiveTasks:
         return [live.lease for live in [*self._live.values()] if live.lease is not None]
 
     def running(self) -> list[str]:
-        """Return the ids of all tasks that this process runs, or is about to run."""
+        """Return the ids of all tasks that this process runs or is changing now."""
         return [
             task_id
             for task_id, live in self._live.items()
@@ -431,7 +431,7 @@ class LiveTasks:
         ]
 
     def current(self, task_id: str) -> LiveTask | None:
-        """Return a task if it is up to date here: no other process can have changed it."""
+        """Return a live task if this process runs it, or if the store is not shared; else None."""
         live = self._live.get(task_id)
         if live is not None and live.lease is None and self.store.is_shared:
             return None
@@ -462,7 +462,7 @@ class LiveTasks:
     async def wait_until_settled(self, task_id: str) -> TaskRecord:
         """Wait until a task has ended or paused; return its record.
 
-        If this process wrote the end, the record is not read back from the store. A task that this
+        If this process wrote the end or pause, the record is not read back. A task that this
         process has lost is still waited for: it will be claimed again.
 
         Raises:

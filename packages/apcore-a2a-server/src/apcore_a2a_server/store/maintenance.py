@@ -31,7 +31,7 @@ class Report:
 
 
 CheckResult: TypeAlias = tuple[Sequence[str], Sequence[tuple[int, int]], int]
-"""The faults of a schema, the number of tasks by state, and the number of dead letters."""
+"""The faults of a store, the number of tasks by state, and the number of dead letters."""
 
 
 async def check(address: str) -> Report:

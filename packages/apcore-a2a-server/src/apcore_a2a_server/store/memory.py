@@ -44,7 +44,7 @@ _Message: TypeAlias = tuple[str, bytes]
 """The id of a task, and one of its messages."""
 
 
-class _Context(Struct, gc=False):
+class _Conversation(Struct, gc=False):
     """A conversation: its tasks, and its latest messages."""
 
     key: ContextKey
@@ -109,7 +109,7 @@ class InMemoryTaskStore(InProcessStore):
         self._max_capacity = max_capacity
         self._max_history = max_history
         self._tasks: dict[str, StoredTask] = {}
-        self._contexts: dict[ContextKey, _Context] = {}
+        self._contexts: dict[ContextKey, _Conversation] = {}
         self._owners: dict[str, TaskIndex] = {}
         # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
         self._by_end: OrderedDict[str, None] = OrderedDict()
@@ -311,7 +311,7 @@ class InMemoryTaskStore(InProcessStore):
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def _join_context(self, record: TaskRecord) -> _Context:
+    def _join_context(self, record: TaskRecord) -> _Conversation:
         """Return the conversation of a new task; an expired one starts again."""
         key = (record.owner, record.task.context_id)
         context = self._contexts.get(key)
@@ -319,7 +319,7 @@ class InMemoryTaskStore(InProcessStore):
             self._drop_context(key)
             context = None
         if context is None:
-            context = self._contexts[key] = _Context(key)
+            context = self._contexts[key] = _Conversation(key)
         return context
 
     def _encode(
@@ -327,7 +327,7 @@ class InMemoryTaskStore(InProcessStore):
         task: Task,
         new_messages: Sequence[Encoded],
         old_task: StoredTask | None,
-        context: _Context,
+        context: _Conversation,
     ) -> tuple[bytes, Sequence[Encoded]]:
         """Return a task's bytes without its large messages, and those messages with their bytes."""
         known_messages = [*self._encoded.get(task.id, ()), *new_messages]
@@ -343,7 +343,7 @@ class InMemoryTaskStore(InProcessStore):
         return dump_json(without_large(task)), large
 
     def _add_messages(
-        self, context: _Context, record: TaskRecord, known_count: int
+        self, context: _Conversation, record: TaskRecord, known_count: int
     ) -> Sequence[Encoded]:
         """Add the task's new messages to its conversation, and return them with their bytes.
 
@@ -364,7 +364,7 @@ class InMemoryTaskStore(InProcessStore):
         return [*zip(new_messages, added, strict=True)]
 
     def _without_oldest(
-        self, context: _Context, messages: tuple[_Message, ...]
+        self, context: _Conversation, messages: tuple[_Message, ...]
     ) -> tuple[_Message, ...]:
         """Return the latest messages of a conversation, as many as it may keep."""
         bodies = [body for _, body in messages]
@@ -373,19 +373,19 @@ class InMemoryTaskStore(InProcessStore):
         self._count_messages(context, bodies[:dropped_count], ())
         return messages[dropped_count:]
 
-    def _set_messages(self, context: _Context, messages: tuple[_Message, ...]) -> None:
+    def _set_messages(self, context: _Conversation, messages: tuple[_Message, ...]) -> None:
         bodies = context.bodies
         context.messages = messages
         self._count_messages(context, bodies, context.bodies)
 
     def _count_messages(
-        self, context: _Context, dropped: Sequence[bytes], added: Sequence[bytes]
+        self, context: _Conversation, dropped: Sequence[bytes], added: Sequence[bytes]
     ) -> None:
         """Count messages that are dropped from a conversation, and added to it."""
         context.message_bytes += sum(map(len, added)) - sum(map(len, dropped))
         self._messages.replace(dropped, added)
 
-    def _add(self, stored: StoredTask, context: _Context) -> None:
+    def _add(self, stored: StoredTask, context: _Conversation) -> None:
         """Count a task, and put it into the indexes."""
         owner, size = stored.key[0], len(stored.data) + len(stored.resume or b"")
         self._tasks[stored.id] = stored
@@ -403,7 +403,7 @@ class InMemoryTaskStore(InProcessStore):
         if stored.large:
             self._messages.replace((), stored.large)
 
-    def _remove(self, stored: StoredTask, context: _Context) -> None:
+    def _remove(self, stored: StoredTask, context: _Conversation) -> None:
         """Undo `_add`, except in `_tasks`: the task keeps its place in the order of creation."""
         owner, size = stored.key[0], len(stored.data) + len(stored.resume or b"")
         if self._owners[owner].remove(stored):
@@ -420,8 +420,8 @@ class InMemoryTaskStore(InProcessStore):
         if stored.large:
             self._messages.replace(stored.large, ())
 
-    def _set_expiry(self, context: _Context) -> None:
-        """Restart the time to live of a conversation, if all of its tasks have ended."""
+    def _set_expiry(self, context: _Conversation) -> None:
+        """Let a conversation expire `ttl` seconds from now, unless it has open tasks."""
         if context.expires is not None:
             del self._expiring[context.key]
             context.expires = None
@@ -453,7 +453,7 @@ class InMemoryTaskStore(InProcessStore):
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
-        """Delete an ended task, and its messages unless they expire with its conversation."""
+        """Delete an ended task, and its messages if open tasks keep its conversation."""
         context = self._contexts[self._tasks[task_id].key]
         if context.open_tasks:
             remaining = tuple(message for message in context.messages if message[0] != task_id)
@@ -476,7 +476,7 @@ class InMemoryTaskStore(InProcessStore):
         for stored in [*context.tasks] if context.tasks else ():
             self._pop(stored.id, context)
 
-    def _pop(self, task_id: str, context: _Context) -> None:
+    def _pop(self, task_id: str, context: _Conversation) -> None:
         self._webhooks.pop(task_id, None)
         self._encoded.pop(task_id, None)
         self._remove(self._tasks.pop(task_id), context)
