@@ -255,7 +255,7 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Remove a change's webhook, unless it was edited since, and restore the one it replaced."""
+        """Remove a change's webhook unless it was edited since, and restore the one it replaced."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
