@@ -2,9 +2,15 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from apcore_a2a_core.states import COMPLETED
+from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.testing.samples import begun, state_change
+from apcore_a2a_server.store.testing.webhook_checks import hook, settle_all
 
 from .postgresql import Database
 from .proxies import CuttableLink
@@ -53,3 +59,29 @@ def test_a_replica_without_database_responses_still_shuts_down(
         link.cut()
         assert agent.process.end(signal.SIGTERM) == 0
         assert "Traceback" not in agent.process.log
+
+
+@pytest.mark.anyio
+async def test_a_webhook_saved_during_a_change_whose_response_is_lost_is_notified(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(server.url)
+    await store.start()
+    await store.clear()
+    write = store._write
+
+    async def write_and_lose(change: Any) -> None:
+        await write(change)
+        monkeypatch.undo()
+        # the change did not see this webhook, as if it had been saved at the same time
+        await store.save_webhooks("t1", [hook()])
+        raise UnavailableError
+
+    try:
+        record, lease = await begun(store)
+        monkeypatch.setattr(store, "_write", write_and_lose)
+        change = state_change(record, COMPLETED, lease)
+        await store.change(change)
+        assert await settle_all(store) == [("w1", 3)]
+    finally:
+        await store.close()

@@ -119,8 +119,8 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
 -- get_last_change: Return an event by its version, with the columns of `change_state`.
--- The flags are assumed: `behind` and `notifies` are true to be safe.
-SELECT t.epoch, t.first_event, e.body, false AS missed, true AS behind, true AS notifies
+-- The flags are true to be safe: the answer that had them was lost.
+SELECT t.epoch, t.first_event, e.body, true AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
 
