@@ -24,7 +24,7 @@ CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_inpu
 
 
 def claude_part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of Claude Code to chunks: text, the tools that it uses, and tokens."""
+    """Convert an event of Claude Code to chunks: text, the tools that it uses, and token counts."""
     if not isinstance(event, CommandEvent):
         return part_out(event, turn)
     value = event.value
@@ -46,7 +46,7 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
 
 
 def codex_part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of Codex to chunks: text, actions and tokens."""
+    """Convert an event of Codex to chunks: text, actions and token counts."""
     if not isinstance(event, CommandEvent):
         return part_out(event, turn)
     value = event.value
@@ -63,7 +63,7 @@ def codex_part_out(event: Any, turn: Turn) -> Any:
 
 
 class ClaudeCodeAgent(CommandAgent):
-    """Claude Code, by its command `claude`.
+    """Claude Code, run by its command `claude`.
 
     Args:
         command: The command.
@@ -109,7 +109,7 @@ class ClaudeCodeAgent(CommandAgent):
 
 
 class CodexAgent(CommandAgent):
-    """Codex, by its command `codex exec`.
+    """Codex, run by its command `codex exec`.
 
     Codex chooses the id of its session. `CodexAgent` keeps the id, and the tokens used in the
     session, in memory: after a restart of the server, or on another replica, a new session gets the

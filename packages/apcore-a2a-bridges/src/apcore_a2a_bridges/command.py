@@ -66,7 +66,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 def openclaw_part_out(event: Any, turn: Turn) -> Any:
-    """Convert the answer of OpenClaw to chunks: its texts, the files at its URLs, and tokens.
+    """Convert the answer of OpenClaw to chunks: its texts, the files at its URLs, and token counts.
 
     >>> openclaw_part_out(CommandEvent({"payloads": [{"text": "Hello"}]}), turn=None)
     ['Hello']
@@ -195,7 +195,10 @@ class CommandAgent(Agent):
         return isinstance(value, str)
 
     def is_other_session(self, problem: str) -> bool:
-        """Return whether a program has failed because its session is not as expected."""
+        """Return whether *problem* says that the session is missing or exists already.
+
+        If so, the next command of `commands` runs.
+        """
         return False
 
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
@@ -219,8 +222,8 @@ class CommandAgent(Agent):
             if code or failure:
                 name = PurePath(command.arguments[0]).name
                 problem = "\n".join(filter(None, [failure, program.errors]))
-                is_other_session = not follows_text and self.is_other_session(problem)
-                kind = SessionError if is_other_session else CommandError
+                is_session_problem = not follows_text and self.is_other_session(problem)
+                kind = SessionError if is_session_problem else CommandError
                 raise kind(f"{name} ended with the exit code {code}: {problem}")
         finally:
             await program.end()
@@ -313,7 +316,7 @@ def _write_files(files: Sequence[File]) -> Generator[list[Path]]:
 
 
 class OpenClawAgent(CommandAgent):
-    """An agent of OpenClaw, by its command, which starts anew for each turn.
+    """An agent of OpenClaw. The command `openclaw` runs once for each turn.
 
     Args:
         command: The command.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from importlib.util import find_spec
 from threading import Thread
@@ -101,8 +100,7 @@ class Run:
 
         detach_from_terminal()
         add_stream_sink(self._publish)
-        with suppress(Stopped):  # raised in a background task of the run
-            asyncio.run(self._run())
+        asyncio.run(self._run())
 
     async def _run(self) -> None:
         try:

@@ -150,7 +150,8 @@ class LangChainAgent(Agent):
     A model gets the messages of the conversation. Inputs called `history` or `chat_history` get the
     conversation so far, and an input called `messages` also gets the new message. If the only
     remaining input is text, it gets the text of the user; otherwise the remaining inputs are the
-    typed inputs of the skill.
+    typed inputs of the skill. A `RunnableWithMessageHistory` has its own memory, so it gets no past
+    messages.
 
     Args:
         runnable: The runnable.

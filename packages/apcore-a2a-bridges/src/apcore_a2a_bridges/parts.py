@@ -17,9 +17,9 @@ Chunk: TypeAlias = str | Json | File | Usage | Progress
 """A piece of an agent's answer: text, data, a file, usage or progress."""
 
 FILES = "files"
-"""The member of an output with its files."""
+"""The member of an output that has the files."""
 TEXT = "text"
-"""The member of an output with its text, and the default input for the text of the user."""
+"""The member of an output that has the text; by default, also the input for the user's text."""
 BINARY = "application/octet-stream"
 """The media type assumed for files without one."""
 DENIED = "The user has denied this call."
@@ -74,7 +74,10 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 def meta_key(system: Literal["adk", "a2a"], key: str) -> str:
-    """Return a key of metadata with the prefix that ADK's clients and sessions expect.
+    """Return a key of metadata with a prefix for the *system* that its value comes from.
+
+    `adk_` marks values of ADK in metadata of A2A. `a2a:` marks values of A2A in the metadata of
+    ADK's events.
 
     >>> meta_key("adk", "is_long_running"), meta_key("a2a", "task_id")
     ('adk_is_long_running', 'a2a:task_id')
