@@ -185,8 +185,8 @@ def _digest_of(key: str) -> bytes:
         return bytes.fromhex(match[1])
     if not 0 < len(key) <= MAX_KEY or key.lower().startswith("sha256:"):
         raise ConfigurationError(
-            f"An API key is empty, longer than {MAX_KEY} characters, or sha256: "
-            "without 64 hexadecimal digits"
+            f"An API key is empty, longer than {MAX_KEY} characters, or begins with "
+            "`sha256:` without 64 hexadecimal digits after it"
         )
     try:
         return hashlib.sha256(key.encode()).digest()

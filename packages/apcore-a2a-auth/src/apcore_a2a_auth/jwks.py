@@ -69,7 +69,8 @@ class Jwks:
         """
         await self._refresh()
         key = self._matching_key(header)
-        # an unknown key may be new: wait for a running fetch, or start one at most every COOLDOWN
+        # an unknown key may be new: wait for a running fetch, or start one, at most once in
+        # COOLDOWN seconds
         may_fetch = self._fetch_task is not None or monotonic() - self._tried_at >= COOLDOWN
         if key is None and may_fetch:
             await asyncio.shield(self._start_fetch())
