@@ -36,9 +36,9 @@ class Authenticator(Protocol):
     name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
 
     It may also have a `namespace`: callers that are authenticated in different namespaces are
-    different principals, even if their ids are equal. An authenticator that asks several others
-    has an asynchronous method `namespaced_identity(headers)` instead, which returns the namespace
-    and the identity, or None.
+    different principals, even if their ids are equal. An authenticator that delegates to several
+    authenticators has, instead of `namespace`, an asynchronous method
+    `namespaced_identity(headers)`, which returns the namespace and the identity, or None.
 
     >>> class RefusesEveryone:
     ...     def authenticate(self, headers): return None
