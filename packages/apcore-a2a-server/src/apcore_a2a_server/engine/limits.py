@@ -283,7 +283,7 @@ class TimeLimits:
             self._set_timer(loop, deadline)
 
     def remove(self, limit: "TimeLimit") -> None:
-        """Remove a limit, unless its time is over."""
+        """Remove a limit, unless the timer has removed it already."""
         self._deadlines.pop(limit, None)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:

@@ -178,7 +178,7 @@ class InMemoryTaskStore(InProcessStore):
     async def list(
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> TaskListResult:
-        """Return a page of records of all owners, newest created first."""
+        """Return a page of records of all owners, the most recently created first."""
         position = END if cursor is None else parse_cursor(cursor)
         self._drop_expired()
         matching_tasks = (
@@ -312,7 +312,7 @@ class InMemoryTaskStore(InProcessStore):
         return len(self._tasks)
 
     def _join_context(self, record: TaskRecord) -> _Conversation:
-        """Return the conversation of a new task; an expired one starts again."""
+        """Return the conversation that a new task joins; begin an expired conversation anew."""
         key = (record.owner, record.task.context_id)
         context = self._contexts.get(key)
         if context is not None and context.has_expired():

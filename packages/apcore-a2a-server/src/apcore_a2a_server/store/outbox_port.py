@@ -70,7 +70,7 @@ class OutboxPort(ABC):
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
         """Make a failed webhook active again, and its dead letters due.
 
-        The states that its task has reached since they were given up become notifications too, if
+        States that the task has reached since the last dead letter become notifications too, if
         the store still has their events.
 
         Returns:
@@ -85,9 +85,10 @@ class OutboxPort(ABC):
 
     @abstractmethod
     async def limit_backlog(self, max_pending: int) -> int:
-        """Fail webhooks with notifications beyond an owner's first *max_pending*.
+        """Limit the pending notifications of each owner to *max_pending*.
 
-        All notifications of these webhooks are given up. `backlog` is updated.
+        The webhooks whose notifications exceed the limit fail, and all of their notifications are
+        given up. `backlog` is updated.
 
         Returns:
             The number of notifications that were given up.

@@ -264,7 +264,7 @@ class TaskIndex(Struct, gc=False):
 
     @property
     def oldest_ended(self) -> StoredTask | None:
-        """The ended task whose end is the longest ago; None if no task has ended."""
+        """The task that ended longest ago; None if no task has ended."""
         if not self.listed:
             return next(filter(_has_ended, self.unlisted.values()), None)
         oldest_tasks = [ended.updated.first for ended in self.listed.values()]
@@ -273,7 +273,7 @@ class TaskIndex(Struct, gc=False):
         return min(filter(None, oldest_tasks), key=_updated)
 
     def ended_tasks(self) -> Iterator[StoredTask]:
-        """Return the tasks that have ended, oldest end first."""
+        """Return the tasks that have ended, starting with the one that ended longest ago."""
         lists = [ended.updated for ended in self._lists()]
         listed = lists[0] if len(lists) == 1 else merge(*lists, key=_updated)
         return chain(listed, filter(_has_ended, self.unlisted.values()))

@@ -138,7 +138,7 @@ class DatabaseOutbox(Store):
         return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Fail webhooks with notifications beyond an owner's first *max_pending*.
+        """Fail webhooks that have notifications beyond the *max_pending* oldest of their owner.
 
         Returns:
             The number of notifications that were given up.

@@ -488,7 +488,7 @@ WITH requeued AS (
 )
 SELECT (SELECT count(*) FROM requeued) + (SELECT count(*) FROM added);
 
--- fail_surplus: Fail webhooks that have notifications beyond the first `max_pending` of an owner.
+-- fail_surplus: Fail webhooks that have notifications beyond the `max_pending` oldest of an owner.
 UPDATE apcore_a2a.webhooks SET failure = :reason
 WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL

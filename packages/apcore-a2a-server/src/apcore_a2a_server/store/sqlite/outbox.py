@@ -139,7 +139,7 @@ class FileOutbox(FileStore):
         return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Fail webhooks with notifications beyond an owner's first *max_pending*.
+        """Fail webhooks that have notifications beyond the *max_pending* oldest of their owner.
 
         Returns:
             The number of notifications that were given up.
@@ -160,8 +160,8 @@ class FileOutbox(FileStore):
     ) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count.
 
-        Before that, for each of *owners*, fail the webhooks with notifications beyond the owner's
-        first *max_pending*.
+        Before that, for each of *owners*, fail the webhooks that have notifications beyond the
+        *max_pending* oldest of the owner.
         """
         limit = {"max_pending": max_pending, "reason": TOO_MANY}
         parameters = [{"owner": owner, **limit} for owner in owners]

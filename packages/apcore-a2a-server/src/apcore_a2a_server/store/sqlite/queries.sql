@@ -265,7 +265,7 @@ WHERE task_id = :task_id AND config_id = :config_id;
 UPDATE webhooks SET failure = :reason, attempts = substr(:line || attempts, 1, :max_size)
 WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = '';
 
--- fail_surplus: Fail webhooks that have notifications beyond the first `max_pending` of an owner.
+-- fail_surplus: Fail webhooks that have notifications beyond the `max_pending` oldest of an owner.
 UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM outbox WHERE owner = :owner AND due IS NOT NULL
     ORDER BY since, version LIMIT -1 OFFSET :max_pending
