@@ -37,9 +37,9 @@ class Tenants:
         self._skill_ids = skill_ids
 
     async def find(self, name: str, identity: Identity | None) -> Tenant | None:
-        """Return the tenant with that name; None if there is none, or *identity* may not call it.
+        """Return the tenant with that name if *identity* may call its skill, else None.
 
-        The two cases look the same to clients, so that names do not reveal hidden skills.
+        Unknown and forbidden tenants look the same, so that names do not reveal hidden skills.
         """
         tenant = self.get(name)
         if tenant is None:
@@ -48,7 +48,7 @@ class Tenants:
         return tenant if verdicts[tenant.skill_id].allowed else None
 
     def get(self, name: str) -> Tenant | None:
-        """Return the tenant with that name; None if there is none."""
+        """Return the tenant with that name; None if there is none, or its skill is hidden."""
         skill_id = name if self._skill_ids is None else self._skill_ids.get(name)
         if skill_id is None or not self._skills.is_discoverable(skill_id):
             return None
@@ -70,7 +70,7 @@ def owner_of(tenant: Tenant, principal: str) -> str:
 
 
 def principal_and_tenant(owner: str, skill_id: str) -> tuple[str, Tenant | None]:
-    """Return the principal in *owner*, and the tenant if there is one."""
+    """Return the principal and the tenant, if any, of a task with this owner and skill."""
     if not owner.startswith(OWNER_PREFIX):
         return owner, None
     name, _, principal = owner.removeprefix(OWNER_PREFIX).partition("|")

@@ -1,6 +1,6 @@
-"""Threads for synchronous modules: many for those that wait, few for those that compute.
+"""Threads for synchronous modules, and for slow calls of the server itself.
 
-Clients get them in turn, and one client can't keep others from getting any.
+Clients with waiting calls take turns.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 
 WINDOW = 0.02
-"""Seconds over which the CPU time of a thread is measured."""
+"""Seconds over which the CPU time of a thread is measured, and between retries of waiting calls."""
 COMPUTING_SHARE = 0.02
 """Fraction of a window for which a thread must use the CPU to count as computing."""
 COMPUTING_MEMORY = 0.16
@@ -77,25 +77,25 @@ class _Call:
     has_ended: bool = False
     is_abandoned: bool = False
     computes_until: float = inf if HAS_CPU_CLOCKS else 0
-    _measured: float = 0
+    _measured_at: float = 0
     _cpu_time: float = 0
 
     def start(self, thread: "_Thread") -> None:
-        """Measure the thread, then have it make the call."""
+        """Note the CPU time of the thread, then have it make the call."""
         self.thread = thread
-        self._measured, self._cpu_time = time.monotonic(), thread.cpu_time()
+        self._measured_at, self._cpu_time = time.monotonic(), thread.cpu_time()
         thread.calls.put(self)
 
     def measure(self, now: float) -> None:
         """Find out whether the thread computes, if a window has passed since the last time."""
-        elapsed = now - self._measured
+        elapsed = now - self._measured_at
         if HAS_CPU_CLOCKS and self.thread is not None and elapsed >= WINDOW:
             cpu_time = self.thread.cpu_time()
             if cpu_time - self._cpu_time > COMPUTING_SHARE * elapsed:
                 self.computes_until = now + COMPUTING_MEMORY
             elif self.computes_until == inf:  # its first window
                 self.computes_until = now
-            self._measured, self._cpu_time = now, cpu_time
+            self._measured_at, self._cpu_time = now, cpu_time
 
 
 class _Thread(threading.Thread):
@@ -139,7 +139,7 @@ class ThreadPool:
     Without shares, at most `limit` modules run at a time. Many of them may wait for a network or a
     disk; but if all of them computed, they would starve the event loop, as all threads share the
     interpreter lock. Therefore, another call starts only while few threads have recently used the
-    CPU: fewer than the number of cores + 2 (at first, fewer than `FIRST_LIMIT`), or fewer than two
+    CPU: fewer than `computing_limit` (at first, fewer than `FIRST_LIMIT`), or fewer than two
     while the event loop is late. Modules that release the lock while they compute do not make the
     loop late.
 
@@ -187,7 +187,7 @@ class ThreadPool:
 
     @property
     def running(self) -> int:
-        """The number of calls that have a thread and are not stuck."""
+        """The number of calls that have a thread, without those of stuck threads."""
         return len(self._running)
 
     @property
@@ -215,7 +215,7 @@ class ThreadPool:
         Raises:
             ThreadPoolError: Too many threads are stuck.
         """
-        if _inside.get():  # a module that is called by another in its thread runs there, too
+        if _inside.get():  # a module called from a module's thread runs there
             return function(*args)
         context = copy_context()
         context.run(_inside.set, True)
@@ -252,7 +252,7 @@ class ThreadPool:
         return None if entry is None else entry[1]
 
     def _retry(self, due: float) -> None:
-        """Start waiting calls, and adapt how many may compute to the lateness of this timer."""
+        """Adapt the limit on computing calls to the lateness of this timer; start waiting calls."""
         self._timer, now = None, time.monotonic()
         if now > due + LATENESS:
             self._allowed, self._late_until = self.late_limit, now + LATENESS_MEMORY

@@ -1,9 +1,9 @@
 """Validation of inputs and outputs in bounded time.
 
-apcore checks values against a JSON Schema with the library jsonschema, in Python. It needs 2^n
-steps to match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n
-objects. Python's regular expressions hold the interpreter lock: neither the event loop nor any
-other thread gets a turn. Therefore, a module instance gets stand-ins for such schemas.
+apcore checks values against a JSON Schema with the library jsonschema, which needs 2^n steps to
+match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n objects.
+Python's regular expressions hold the interpreter lock: neither the event loop nor any other thread
+gets a turn. Therefore, a module instance gets stand-ins for such schemas.
 """
 
 import json
@@ -194,7 +194,7 @@ TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long t
 
 
 def check_in_process(check: Json, data: Any) -> list[Json]:
-    """Return the violations that `validation_child` finds; only `TOO_LONG` if that process fails.
+    """Return the violations that `validation_child` finds; only `TOO_LONG` if its process fails.
 
     A check that takes too long is a failure: its process is killed. The calling thread waits.
 
@@ -254,7 +254,7 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
     try:
         stand_in = LinearSchema(source, kind)
     except (ValueError, ReferencingError):
-        # without keywords of `SUPERLINEAR`, Python's jsonschema takes polynomial time at most
+        # without keywords of `SUPERLINEAR`, jsonschema is fast enough to run in this process
         if not any(keyword in SUPERLINEAR for keyword, _ in keywords_of(source)):
             return None
         _warn(skill_id, patterns_of(source), SEPARATE)

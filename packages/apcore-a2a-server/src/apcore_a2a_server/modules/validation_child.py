@@ -45,7 +45,7 @@ def validate(schema: Any, data: Any) -> list[dict[str, str]]:
 def match(patterns: list[Any], data: Any, *, has_json: bool) -> None:
     """Match each pattern with every text and every name in *data*, and ignore the results.
 
-    pydantic would match the same, so this takes as long as pydantic would.
+    A match that takes long in pydantic takes as long here.
 
     Args:
         patterns: The patterns, with flags and options.

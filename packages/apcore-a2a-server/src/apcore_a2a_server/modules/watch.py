@@ -160,9 +160,9 @@ class Reloader:
 
 
 def _scan(folder: Path) -> dict[str, Files]:
-    """Return the files that apcore would discover, by the ids it would give their modules.
+    """Return the files that apcore would discover, by the ids that it makes from their paths.
 
-    Files of bindings have their path as the id; their modules have ids of their own.
+    A file of bindings has its path itself as the id.
     """
     _check_readable(folder)
     files_by_id: dict[str, Files] = {}
@@ -231,7 +231,7 @@ def _modules_of(source: Any) -> Modules:
 
 
 def _load(file_id: str, files: Files, folder: Path) -> Modules:
-    """Load the modules of a file as `discover` does.
+    """Load the modules of a file as `targets.discover` does.
 
     Raises:
         ModuleLoadError: The modules can't be loaded; the error's cause is the reason.
