@@ -192,7 +192,7 @@ async def test_an_attempt_fails_if_all_addresses_refuse_the_connection() -> None
         port = sock.getsockname()[1]
     async with posting(FakeResolver([HERE, THERE]), dev=True) as post:
         answer = await post(f"http://{NAME}:{port}/")
-    assert answer == WebhookResponse(0, "ConnectError", code="connection")
+    assert answer == WebhookResponse(0, "ConnectError", kind="connection")
 
 
 # Redirects and proxies
@@ -303,7 +303,7 @@ async def test_a_server_without_a_trusted_certificate_for_the_name_gets_no_reque
             FakeResolver([HERE]), allowed_hosts=[NAME], ports=[port], dev=dev
         ) as post:
             answer = await post(server.url)
-    assert answer == WebhookResponse(0, "ConnectError", code="connection")
+    assert answer == WebhookResponse(0, "ConnectError", kind="connection")
     assert (server.connections, server.requests) == (1, [])
     assert server.names == [NAME]
 

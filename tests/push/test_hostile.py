@@ -228,7 +228,7 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
         await wait_until(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
     async with posting(dev=True) as post:
         refused = await post(broken.config.url)
-        assert refused == WebhookResponse(0, "its address is not allowed", code="not_allowed")
+        assert refused == WebhookResponse(0, "its address is not allowed", kind="not_allowed")
     async with bench(broken, retries=()) as queue_bench:
         (await queue_bench.transport.next()).answer.set_result(refused)
         await wait_until(lambda: not queue_bench.leftovers())

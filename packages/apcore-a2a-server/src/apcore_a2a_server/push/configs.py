@@ -37,7 +37,7 @@ class PushConfigs:
     """The operations on the push configs of tasks.
 
     Args:
-        store: The store that keeps them.
+        store: The store of the tasks.
         guard: Decides which URLs are allowed.
     """
 
@@ -105,7 +105,7 @@ class PushConfigs:
         except RefusedError as error:
             errors = [{"field": "url", "code": "invalid", "message": str(error)}]
             raise InvalidParamsError(str(error), data={"errors": errors}) from None
-        # In 0.3 a task has one config without an id: a second `set` replaces the first, as in
+        # In 0.3 a task has at most one config without an id: a second `set` replaces it, as in
         # the SDK. In 1.0 every `create` without an id makes another config.
         config_id = config.id or (config.task_id if version == "0.3" else str(uuid4()))
         trace_text = "" if trace is None else str(trace if trace.span_id else trace.child())

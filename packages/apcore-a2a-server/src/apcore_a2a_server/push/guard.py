@@ -203,7 +203,7 @@ class Resolver:
         Args:
             host: The name of the host.
             port: The port of the service.
-            principal: The webhook's principal, whose slow names must not delay other principals.
+            principal: The webhook's principal, whose slow lookups must not delay other principals.
 
         Raises:
             BusyError: Too many lookups are running, or the system is out of threads.

@@ -229,7 +229,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; fail webhooks with some beyond the limit of their owner."""
+        """Count pending notifications; fail webhooks that exceed the limit of their owner."""
         try:
             dead_letters = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again

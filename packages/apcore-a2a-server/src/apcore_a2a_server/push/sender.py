@@ -53,7 +53,7 @@ class WebhookSender:
     spans: "Spans | None" = None
 
     async def send(self, notification: Notification, deadline: float) -> float | None:
-        """Make one attempt, unless the deadline has passed.
+        """Make one attempt, unless the deadline has passed or the body needs a deleted task.
 
         Args:
             notification: The notification to deliver.
@@ -103,7 +103,7 @@ class WebhookSender:
         seconds = time.monotonic() - start
         if response.is_success:
             return response, Attempt(at, seconds, "delivered", response.status)
-        return response, Attempt(at, seconds, "failed", response.status, response.code)
+        return response, Attempt(at, seconds, "failed", response.status, response.kind)
 
     async def _task(self, notification: Notification) -> Task | None:
         """Return the task for the body; None if the body needs a task that was deleted."""
@@ -149,7 +149,7 @@ class WebhookSender:
         except Exception:  # counts as failed: if raised, the attempt would be repeated without end
             extra = {"event": "notification_not_encoded"}
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
-            return WebhookResponse(0, "internal error", code="not_encoded")
+            return WebhookResponse(0, "internal error", kind="not_encoded")
         message_id = notification_id(notification.task_id, webhook.config.id, notification.version)
         headers = protocol_headers(webhook)
         if span is not None:

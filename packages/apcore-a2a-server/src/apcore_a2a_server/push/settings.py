@@ -18,7 +18,7 @@ MIN_SECRET = 24
 """Minimum size of a secret, in bytes (Standard Webhooks, "Symmetric keys")."""
 SECRET_RULE = "whsec_ and base64 of at least 24 bytes, for example from `openssl rand -base64 32`"
 ANY_RECEIVER = "*"
-"""Key of the master secrets, from which receivers without secrets of their own get derived ones."""
+"""Takes the place of an origin for master secrets, from which other secrets are derived."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A host name, as resolvers accept it."""

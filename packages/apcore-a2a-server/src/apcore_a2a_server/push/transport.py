@@ -38,13 +38,13 @@ class WebhookResponse(NamedTuple):
         status: The HTTP status; 0 without a response.
         reason: A description for logs and clients, without text from the receiver.
         retry_after: Seconds to wait, if the receiver asks for a delay (RFC 9110 §10.2.3).
-        code: The kind of failure; ignored after a success.
+        kind: The kind of failure; ignored after a success.
     """
 
     status: int
     reason: str
     retry_after: float = 0
-    code: AttemptReason = "status"
+    kind: AttemptReason = "status"
 
     @property
     def is_success(self) -> bool:
@@ -96,7 +96,7 @@ class WebhookTransport:
         except Exception as error:  # of httpcore, h11, anyio, ssl or the system: log only its type
             failure = type(error).__name__, "connection"
         # A status counts even if reading the rest fails: the receiver has decided by then.
-        return result or WebhookResponse(0, failure[0], code=failure[1])
+        return result or WebhookResponse(0, failure[0], kind=failure[1])
 
     async def close(self) -> None:
         """Close all connections."""
