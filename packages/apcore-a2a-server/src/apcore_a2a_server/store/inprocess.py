@@ -112,7 +112,7 @@ class InProcessStore(Store):
         return deleted
 
     async def create(self, new_task: NewTask) -> Lease:
-        """Store a new task completely, or not at all."""
+        """Store a new task; return the lease of its creator."""
         record, send_key, task_id = new_task.record, new_task.key, new_task.record.task.id
         if send_key is not None:
             await self._reserve(record.owner, send_key, task_id)
@@ -348,7 +348,7 @@ class InProcessStore(Store):
 
     async def limit_backlog(self, max_pending: int) -> int:
         """Limit each owner's pending notifications from now on; return how many were given up."""
-        self._delivers = True
+        self._delivers = True  # only the delivery queue calls this
         dead_letters = self._outbox.limit(max_pending)
         for task_id in self._outbox.tasks_with_failures():
             try:
