@@ -40,9 +40,9 @@ CLOCK_RESOLUTION = 0.001  # seconds
 class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
-    `LiveTasks` and the store count the bytes of tasks; `take` counts those of bodies. Only a
-    client's bodies and unfinished tasks count towards its share. When there is no room, ended tasks
-    are evicted, first those of principals whose ended tasks exceed the share.
+    `LiveTasks` and the store count the bytes of tasks; `take` counts those of request bodies.
+    Only a client's bodies and unfinished tasks count towards its share. When there is no room,
+    ended tasks are evicted, first those of principals whose ended tasks exceed the share.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
@@ -82,7 +82,7 @@ class Memory:
         """Count *size* bytes for the client of *caller*.
 
         Raises:
-            RetryLaterError: The bound is reached, even after evicting ended tasks.
+            RetryLaterError: There is not enough memory, even after evicting ended tasks.
         """
         self.check(caller, size)
         self.bodies += size
@@ -113,7 +113,9 @@ class Memory:
             raise RetryLaterError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
     def check_pause(self, caller: Caller, size: int) -> None:
-        """Make room to pause a task with a message of *size* bytes, if that exceeds the share.
+        """Make room to pause a task with a message of *size* bytes.
+
+        A client that then stays within its share is not checked.
 
         Raises:
             RetryLaterError: There is not enough memory.
@@ -143,7 +145,7 @@ class BodyBytes:
     """The counted bytes of one request's body.
 
     Args:
-        memory: The memory of the process, which counts them.
+        memory: The memory of the process, which counts the bytes.
         caller: The sender of the body.
         is_kept: Whether the body is kept until the request ends, even if its task is stored.
     """
@@ -161,7 +163,7 @@ class BodyBytes:
         Small bodies are not counted, so that tasks can be canceled even if the memory is full.
 
         Raises:
-            RetryLaterError: There is no memory for them.
+            RetryLaterError: There is not enough memory.
         """
         if size <= UNCOUNTED_BODY:
             return
@@ -187,7 +189,7 @@ class HasCall(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """Limits on calls that run at the same time, or wait for answers.
+    """Limits on the calls that run or wait for answers, and on how often clients call skills.
 
     Attributes:
         threads: The pool that runs synchronous modules.
@@ -275,7 +277,7 @@ class TimeLimits:
     def add(self, limit: "TimeLimit", seconds: float) -> None:
         """Put a limit into force."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # served again, in another event loop
+        if loop is not self._loop:  # the agent serves again, in another event loop
             self._loop, self._timer_at = loop, inf
             self._deadlines.clear()
         deadline = self._deadlines[limit] = loop.time() + seconds

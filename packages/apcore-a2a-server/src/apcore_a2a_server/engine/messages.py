@@ -78,7 +78,7 @@ def _timestamp(milliseconds: int) -> Timestamp:
 
 @lru_cache(maxsize=2)
 def _second(seconds: int) -> str:
-    """Return a time in UTC without fractions: cached, as the slowest step of `_timestamp`."""
+    """Return a UTC time without fractions; cached, as this is the slowest step of `_timestamp`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
@@ -119,8 +119,8 @@ def split_parts(
 
     Raises:
         InvalidParamsError: No part can be read as inputs of the skill.
-        ContentTypeNotSupportedError: No part can, and the skill does not take the media type of
-            the first one.
+        ContentTypeNotSupportedError: No part can be read as inputs, and the skill does not take
+            the media type of the first part.
     """
     try:
         content, other_parts = converter.split(parts, skill.descriptor)

@@ -1,6 +1,6 @@
 """Operators and approvers: callers who may see, answer or cancel tasks of other principals.
 
-Each such access goes into the audit log, and streams and results contain only what the caller may
+Each such access goes into the audit log, and streams and responses contain only what the caller may
 read.
 """
 
@@ -99,7 +99,7 @@ class Operators:
         return record.owner == caller.owner or self.is_operator(caller)
 
     def query(self, query: Query, caller: Caller) -> Query:
-        """Return *query* for the tasks of all owners, or of all in the caller's tenant."""
+        """Return *query* widened to all owners, or to all owners in the caller's tenant."""
         prefix = "" if caller.tenant is None else owner_of(caller.tenant, "")
         return query.for_all(prefix)
 
@@ -153,7 +153,7 @@ class Operators:
 
     @contextmanager
     def hiding_reasons(self, record: TaskRecord, caller: Caller) -> Generator[None]:
-        """Hide the reason why an answer does not fit, if the caller may not read the question.
+        """Hide why an answer does not fit, if the caller may not read the task's content.
 
         Raises:
             InvalidParamsError: The answer does not fit.
@@ -169,9 +169,9 @@ class Operators:
         return self.read_content and self.is_operator(caller)
 
     def _status(self, status: TaskStatus, caller: Caller) -> TaskStatus:
-        """Return a status without its message, unless it requests approval from the caller.
+        """Return a status without its message, but show requests for approval to approvers.
 
-        Only the agent writes the messages of a status, so clients can't imitate a request.
+        Only the agent writes the messages of a status, so clients can't imitate these requests.
         """
         shows_message = (
             self.is_approver(caller)

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 class ProcessState:
     """State shared by the engine, the health check and the server of this process.
 
-    A process that has drained can start again, for example when the lifespan of its application
+    After a drain, the process can serve again, for example when the lifespan of its application
     is entered a second time.
 
     Attributes:

@@ -141,7 +141,7 @@ class Run:
     async def begin(self) -> None:
         """Create the A2A task or set it to working; do nothing after the first time.
 
-        After a failover, the execute step calls this instead of `admit`, once a thread or process
+        After a failover, not `admit` but the execute step calls this, once a thread or process
         is free: if this replica is lost earlier, the restart does not count.
         """
         if not self.verdict.is_known:
@@ -355,7 +355,7 @@ class Run:
         return NewParts(artifact, size, append=self._chunk_count > 0 and not last, last=last)
 
     async def _fail(self, error: BaseException) -> None:
-        """Pause the task if *error* asks for it; otherwise refuse the call, or end its task."""
+        """Pause the task if *error* requests a pause; else refuse the call, or end its task."""
         error_type = type(error).__name__
         if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)
@@ -372,11 +372,11 @@ class Run:
             details = Part(data=to_json(explanation), media_type=JSON)
             is_rejected = error_type in ("ApprovalDeniedError", "AgentRejectedError")
             state, detail_parts = (REJECTED, []) if is_rejected else (FAILED, [details])
-            reason = self._message(str(explanation["message"]), *detail_parts)
+            status_message = self._message(str(explanation["message"]), *detail_parts)
             metadata = None
             with suppress(OutputError):  # the task ends anyway
                 metadata = added_metadata(self._metadata)
-            await self._try_change(NewState(state, reason, metadata=metadata))
+            await self._try_change(NewState(state, status_message, metadata=metadata))
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval, or refuse a call that the executor would refuse."""
@@ -408,7 +408,7 @@ class Run:
             self.pause = pause
 
     def _take_slot(self) -> None:
-        """Take a slot for a paused task of the client; resumed and restarted tasks need none.
+        """Take a slot for a paused task of the client, unless the task was resumed or restarted.
 
         Raises:
             RetryLaterError: There are too many paused tasks, or there is not enough memory.

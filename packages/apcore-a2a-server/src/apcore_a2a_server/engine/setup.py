@@ -48,8 +48,8 @@ class Setup:
         metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
         spans: Makes spans of OpenTelemetry; None if they are off.
-        keeps_identity: Whether paused tasks keep the identity of their caller, since other
-            principals may answer.
+        keeps_identity: Whether paused tasks keep the identity of their caller, for answers by
+            other principals.
     """
 
     executor: Executor
