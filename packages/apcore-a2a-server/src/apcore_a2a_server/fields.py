@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
 OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
-"""The environment variable with an API's credential, for security schemes without their own."""
+"""Environment variable with an API's credential, for schemes without a variable of their own."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
         description: Its name in error messages.
         types: The Python types of a value, or of the items of a list.
         parse: Parses a value, or an item, from text; raises ValueError or KeyError.
-        metavar: Its name in help texts; "" to use the last word of the option's name.
+        metavar: The name of a value in help texts; "" to use the last word of the option's name.
         is_list: Whether a value is a list.
     """
 
@@ -90,7 +90,7 @@ class Option:
     Attributes:
         help: A sentence that can be understood on its own.
         default: The value if none is set.
-        section: The heading above this option and those after it.
+        section: The heading above the option; by default that of the option before it.
         otherwise: A description of the default, if the value itself does not explain it.
         metavar: The name of the value in help texts.
         name: The name on the command line, with underscores; by default the field's name, with the

@@ -126,14 +126,14 @@ class AuthenticatedUser(SimpleUser):
 class Authentication:
     """ASGI middleware that authenticates callers before the body is read.
 
-    Requests without valid credentials get 401. If the token was refused with a reason, the
-    challenge and the body give it (RFC 6750 §3). If the authenticator fails, requests get 503.
+    Requests without valid credentials get 401. The challenge and the body give the reason why a
+    token was refused, if there is one (RFC 6750 §3). If the authenticator fails, requests get 503.
 
     An address whose requests are refused too often gets 429 instead of 401. Valid credentials are
     still accepted from it: one client must not lock out others that share its address.
 
     Args:
-        app: The application to call for authenticated requests.
+        app: The wrapped application.
         authenticator: Determines the caller from the headers, which have names in lower case;
             repeated headers are joined by a comma (RFC 9110 §5.3).
         public: Exact paths that may be read without authentication.

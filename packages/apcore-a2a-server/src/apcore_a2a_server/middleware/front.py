@@ -122,7 +122,7 @@ class FrontMiddleware:
     def _refusal(self, scope: Scope) -> Refusal | None:
         if self._hosts is not None and not self._hosts.accepts(scope):
             return Refusal(421, WRONG_HOST)
-        if is_foreign(scope, self._origins):
+        if has_foreign_origin(scope, self._origins):
             return Refusal(403, "This origin may not call the agent")
         return None
 
@@ -178,7 +178,7 @@ def host_of(header: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def is_foreign(scope: Scope, allowed_origins: Collection[str]) -> bool:
+def has_foreign_origin(scope: Scope, allowed_origins: Collection[str]) -> bool:
     """Return whether an unsafe request comes from a page of an origin that is not allowed.
 
     Browsers send `Origin` (RFC 6454 §7) with every such request; other clients do not.
@@ -225,7 +225,7 @@ def origin_of(url: str) -> str:
 
 
 def protect_page(start: Message) -> None:
-    """Add to the start message of an HTML response the security headers that it lacks."""
+    """Add missing security headers to the start message of an HTML response."""
     for name, value in start.get("headers", ()):
         if name == b"content-type":
             if value.lower().startswith(b"text/html"):

@@ -6,7 +6,7 @@ Each write is a system call and a packet of its own; this transport joins the tw
 import asyncio
 from typing import Any
 
-HEAD = b"HTTP/"
+HEAD_START = b"HTTP/"
 """The beginning of a head (RFC 9112 §4)."""
 MAX_JOINED = 64 * 1024
 """Maximum size of a write that is joined to a head, in bytes: joining copies it."""
@@ -35,7 +35,7 @@ class JoinedWrites:
     def write(self, data: bytes) -> None:
         """Write data; keep a head for the next write."""
         if not self._head:
-            if data.startswith(HEAD):
+            if data.startswith(HEAD_START):
                 self._head = data
                 self._loop.call_soon(self._write_head)
             else:

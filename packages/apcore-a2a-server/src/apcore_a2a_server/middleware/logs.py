@@ -34,7 +34,7 @@ HARDENING_LOGGER = "apcore.schema.hardening"
 HIDDEN = "the text is hidden; error_texts, or the level DEBUG, shows it"
 """Replacement for the text of an exception."""
 MAX_CAUSES = 20
-"""Maximum number of exceptions that are logged of a chain of causes."""
+"""Maximum number of logged exceptions in a chain of causes."""
 STANDARD_ATTRIBUTES = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 )
@@ -215,7 +215,7 @@ class TextFormatter(LineFormatter):
     def line(
         self, created: float, level: str, logger: str, message: str, extra: Mapping[str, object]
     ) -> str:
-        """Return the line; text from clients can't add line breaks or fields to it."""
+        """Return the line; no text can add line breaks to it, and no fact can add fields."""
         line = f"{local_time(int(created), '%H:%M:%S')} {level:<7} {clean(message, 10_000)}"
         for name in TEXT_FIELDS:
             if name in extra:

@@ -61,7 +61,7 @@ class RateLimiter:
             self._items = []
         if not self._items or any(item.amount < 1 for item in self._items):
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
-        # Not the asynchronous memory storage: at every hit, it checks all keys for expiry.
+        # `memory://` stays synchronous, since `async+memory://` checks all keys at every hit.
         library: Any = aio.strategies if storage.startswith(ASYNC) else strategies
         self._strategy = library.SlidingWindowCounterRateLimiter(backend)
 

@@ -39,8 +39,8 @@ class Access:
     """Checks of whether an executor would refuse calls, made without calling any module.
 
     `verdicts` uses the executor's ACL, or `Executor.validate` if the executor has no pipeline or
-    has an access step of the user. If `validate` would skip that step, all calls are denied.
-    `preflight` always uses `Executor.validate`.
+    has an access step that is not apcore's. If `validate` would skip that step, all calls are
+    denied. `preflight` always uses `Executor.validate`.
 
     Args:
         executor: An apcore Executor, or an object with its methods.
@@ -70,7 +70,7 @@ class Access:
     async def preflight(
         self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]", *, client: str = ""
     ) -> None:
-        """Raise the error with which the call would be refused.
+        """Raise the error with which the call would be refused, if any.
 
         `validate` runs in a thread, since it may call the module's own preflight. The check is
         needed where the pipeline can't refuse the call before its task is working: for executors
@@ -146,7 +146,7 @@ class Access:
 
 
 def strategy_of(executor: Executor) -> ExecutionStrategy | None:
-    """Return the executor's pipeline; None if it is not an apcore Executor and has none."""
+    """Return the executor's pipeline; None if the executor has none."""
     return getattr(executor, "current_strategy", None)
 
 
