@@ -29,10 +29,10 @@ class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
     Each secret of a receiver adds a signature, so that secrets can be rotated. A list has master
-    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). For each receiver
-    without a secret of its own, a different secret is derived from each master secret, so that no
-    receiver can forge notifications for another. In a mapping, the keys are origins, or `*` for
-    master secrets; a value is a secret or a list of secrets.
+    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). For a receiver without
+    secrets, its own are derived from the master secrets, so that no receiver can forge
+    notifications for another. In a mapping, the keys are origins, or `*` for master secrets; a
+    value is a secret or a list of secrets.
 
     Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
     check the addresses. A webhook fails when its receiver answers 410, when a notification

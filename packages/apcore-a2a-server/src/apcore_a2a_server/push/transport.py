@@ -53,7 +53,7 @@ class WebhookResponse(NamedTuple):
 
 
 class WebhookTransport:
-    """Transport to webhooks that ignores redirects and the environment's proxies.
+    """Transport to webhooks, without redirects or the proxies of the environment.
 
     Args:
         settings: The timeout, proxy and TLS settings.
