@@ -173,7 +173,7 @@ class LeaseKeeper:
         last_check = time.monotonic()
         while True:
             now, lease_seconds = time.monotonic(), self._store.lease_seconds
-            # A new lease is counted from the last check. Unless the store's reply was slow, the
+            # A new lease's time counts from the last check. Unless the store's reply was slow, the
             # lease was granted after that check, so its run may stop a little early, but not late.
             leases = self._tasks.leases()
             self._renewed_at = {lease: self._renewed_at.get(lease, last_check) for lease in leases}
