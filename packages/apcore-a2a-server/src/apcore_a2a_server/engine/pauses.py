@@ -120,9 +120,9 @@ class Pause:
         if request is not None:
             question = str(getattr(request, "message", ""))
             return replace(new_pause, question=question, **_members_of_question(request))
-        requested_call = call.approvals.requested
-        approval_id = getattr(error, "approval_id", None) if requested_call is None else None
-        return replace(new_pause, asked=requested_call, token=approval_id)
+        requested_key = call.approvals.requested
+        approval_id = getattr(error, "approval_id", None) if requested_key is None else None
+        return replace(new_pause, asked=requested_key, token=approval_id)
 
     def pack(self) -> bytes:
         """Serialize the pause for the store."""
@@ -221,7 +221,7 @@ def input_required(pause: Pause, question: Message) -> NewState:
 
 
 def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
-    """Return a question for input, after the *problem* of an earlier answer if there is one."""
+    """Return a question for input, after the *problem* of an earlier answer, if any."""
     members = {
         "skill": pause.skill_id or None,
         "data": pause.data,
@@ -413,8 +413,8 @@ class Expiries:
     Args:
         tasks: The live tasks of this process.
         slots: The counter of paused tasks.
-        on_expired: Called when a task has failed, with the message that its failure replies to, the
-            pause and the principal.
+        on_expired: Called when a task has failed, with the message to reply to, the pause and the
+            principal.
     """
 
     def __init__(
