@@ -178,7 +178,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         """Close the connection if the request is late; otherwise check again later."""
         self._timer = None
         if self._is_busy():
-            return
+            return  # `data_received` starts the timer again
         now, cycle = self._clock.time(), self._unanswered_cycle()
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
         # Time does not count while the client waits for 100 Continue, or while the server does not
