@@ -39,7 +39,7 @@ class Approvals:
     Args:
         granted: The keys of approved calls (see `call_key`), one for each approval.
         done: The saved results of approved calls, by key and in order. If an earlier call with the
-            same key has no saved result, a result is saved under a key of its own: `key#number`.
+            same key has no saved result, that of a later call has a key of its own: `key#number`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Approvals:
         self._approved_calls: dict[int, tuple[object, str, int]] = {}
 
     def admit(self, key: str, context: object) -> bool:
-        """Return whether a call is approved; if it is not, remember it as `requested`."""
+        """Return whether a call is approved; if it is not, remember its key as `requested`."""
         self._call_counts[key] = self._call_counts.get(key, 0) + 1
         if self._call_counts[key] > self.granted.count(key):
             self.requested = key

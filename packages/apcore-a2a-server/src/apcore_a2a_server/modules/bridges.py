@@ -33,7 +33,7 @@ CLOSE_TIMEOUT = 5.0  # seconds
 
 
 def module_of(agent: Any) -> Any:
-    """Return the module that a bridge makes of an agent, function or config, or None."""
+    """Return the module that a bridge makes of an agent, function or config; else None."""
     return next((module for make in _makers() if (module := make(agent)) is not None), None)
 
 
@@ -47,10 +47,10 @@ def module_of_config(config: Mapping[str, Any], place: str) -> Any:
 
     Args:
         config: The name of a bridge, the address of an agent, and options.
-        place: Where the config is, for messages.
+        place: The file or skill of the config, for messages.
 
     Raises:
-        TargetError: The config describes no agent, or the agent can't be made.
+        TargetError: The config describes no agent, or no module can be made of the agent.
     """
     try:
         module = module_of(config)
@@ -72,7 +72,7 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
         The modules. If the file is the config of one agent, the key is None instead of an id.
 
     Raises:
-        TargetError: The file can't be read, or an agent can't be made.
+        TargetError: The file can't be read or describes no agents, or an agent can't be served.
     """
     content = _read(path)
     make_importable(path.parent)
@@ -91,7 +91,7 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
 async def close_modules(modules: Mapping[str, object]) -> None:
     """Close the modules that have a coroutine function `close`, as modules of agents may.
 
-    A module that fails, or takes longer than `CLOSE_TIMEOUT`, is logged.
+    A `close` that fails, or takes longer than `CLOSE_TIMEOUT`, is logged.
 
     Args:
         modules: The modules by their ids.

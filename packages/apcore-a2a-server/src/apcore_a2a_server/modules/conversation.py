@@ -163,6 +163,7 @@ def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if not reported:
         return None
+    # `add_usage` makes JSON of a Usage
     usage = {USAGE: add_usage(None, reported[USAGE])} if USAGE in reported else {}
     metadata: dict[str, Any] = to_json({**reported, **usage})
     if reserved := RESERVED_METADATA & metadata.keys():

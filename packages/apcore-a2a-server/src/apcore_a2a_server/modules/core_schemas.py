@@ -18,7 +18,7 @@ def python_patterns(schema: Any) -> Json:
     """Return the patterns of a pydantic model that Python's `re` matches instead of Rust's regex.
 
     They are read from the schema that pydantic validates with: a JSON Schema has neither the flags
-    of a pattern, nor all names of a field, nor the content of a field of pydantic's type `Json`.
+    of a pattern, nor all aliases of a field, nor the content of a field of pydantic's type `Json`.
 
     Returns:
         A dict with `patterns`, each with its flags and `TEXT_OPTIONS`, and `has_json`: whether any
@@ -139,7 +139,7 @@ def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
             continue
         seen.add((id(node), id(config)))
         if is_object(node):
-            is_schema = isinstance(node.get("type"), str)  # else it is a dict of fields
+            is_schema = isinstance(node.get("type"), str)  # else it is a dict of schemas
             config = node.get("config", config) if is_schema else config
             if is_schema:
                 yield node, config

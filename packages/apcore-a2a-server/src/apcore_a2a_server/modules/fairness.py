@@ -1,7 +1,7 @@
 """Fairness between clients: they take turns with waiting calls, and each has a share of the places.
 
 A client may exceed its share while others need no places. When others need some, they still get
-their shares. Until calls end, more places than the limit are then taken: up to half more, if the
+their shares. Then, more places than the limit are taken until calls end: up to half more, if the
 share of a client is one half.
 """
 
@@ -81,7 +81,7 @@ class FairQueue(Generic[T]):
         """Remove and return the next item of a client for which *may_have* returns True.
 
         Returns:
-            The client and the item; None if there is none.
+            The client and the item; None if there is no such item.
         """
         for client, items in self._waiting.items():
             if may_have(client):

@@ -77,7 +77,7 @@ def free_name(file: Path) -> str:
 
 
 def make_importable(folder: Path) -> None:
-    """Let files in *folder* import each other; other modules of the same name take precedence."""
+    """Let files in *folder* import each other; modules elsewhere with the same names come first."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.append(path)

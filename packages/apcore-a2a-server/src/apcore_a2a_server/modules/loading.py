@@ -40,7 +40,7 @@ class DeferredError(Exception):
 
 @contextmanager
 def load_failures() -> Generator[dict[str, str]]:
-    """Collect the reasons why apcore fails to load modules within this context, by module id.
+    """Collect the reasons why apcore fails to load modules during the block, by module id.
 
     apcore only logs failures, so a filter reads its log records. The filter sees warnings even if
     the configured level hides them, and then drops them.

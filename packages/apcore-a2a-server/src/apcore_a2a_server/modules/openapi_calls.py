@@ -53,7 +53,7 @@ class ApiRefusedError(ModuleError):
 
 
 class ApiFailedError(ModuleError):
-    """The API fails or can't be reached; the message is for the client."""
+    """The API can't be reached or gives no usable response; the message is for the client."""
 
     def __init__(self, message: str) -> None:
         super().__init__("API_FAILED", message)
@@ -269,7 +269,7 @@ class Api:
         Raises:
             InvalidInputError: An input can't be sent.
             ApiRefusedError: The API refuses the call.
-            ApiFailedError: The API fails, or can't be reached.
+            ApiFailedError: The API can't be reached, or gives no usable response.
         """
         request = operation.request(inputs)
         own_names = {name.lower() for name in request["headers"]}

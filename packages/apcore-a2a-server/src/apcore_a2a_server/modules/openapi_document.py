@@ -193,7 +193,7 @@ class Document:
         return url
 
     def _output(self, declaration: Json) -> tuple[Json, bool]:
-        """Return the schema of an output, and whether all outputs are `{"result": …}`."""
+        """Return the schema of an output, and the `wraps_output` of the operation."""
         responses: Any = declaration.get("responses")
         schemas: list[Any] = []
         for status, response in responses.items() if is_object(responses) else ():
@@ -255,7 +255,8 @@ class Document:
         """Return the credential for a security scheme; None if the environment has none.
 
         Raises:
-            DocumentError: The scheme is not supported.
+            DocumentError: The scheme is not declared, or not supported.
+            TargetError: The credential can't be sent.
         """
         scheme = self.resolve(self._schemes.get(name))
         kind, variant = str(scheme.get("type")), str(scheme.get("scheme", "")).lower()

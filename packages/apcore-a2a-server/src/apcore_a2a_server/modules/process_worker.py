@@ -138,6 +138,7 @@ class PortableError:
         # not by calling the class, whose constructor may take any arguments
         error = self.error_class.__new__(self.error_class, *self.args)
         error.args = self.args
+        # a ModuleError needs a `cause`, but `state` has none that is an exception
         error.__dict__.update({"cause": None, **self.state} if self.state else {})
         error.add_note(f"In the module's process:\n{self.trace}")
         return error

@@ -1,9 +1,9 @@
 """Redaction of inputs and outputs for logs.
 
 apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
-with every pattern: a quarter of the time of a small call. `Redaction` needs no index, and caches
-which names are sensitive. It calls apcore's own function for schemas with `x-sensitive`, if there
-are patterns for values, and for values that are not JSON.
+with every sensitive key: a quarter of the time of a small call. `Redaction` needs no index, and
+caches which names are sensitive. It calls apcore's own function for schemas with `x-sensitive`, if
+there are patterns for values, and for values that are not JSON.
 """
 
 from contextvars import ContextVar

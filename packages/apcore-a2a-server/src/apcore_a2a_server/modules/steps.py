@@ -81,7 +81,7 @@ redacted value in the apcore Context."""
 
 
 class OffLoop(BaseStep):
-    """One of apcore's own steps, which handles large values in another thread.
+    """Wrapper that runs one of apcore's steps, in another thread for large values and slow checks.
 
     It redacts with `Redaction` instead of apcore's slower function. Output validation and the steps
     after it get the whole text of a stream (see `ModuleStream`).
@@ -153,7 +153,7 @@ class Admit(BaseStep):
         super().__init__("a2a_admit", "Create the A2A task", removable=True, replaceable=True)
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
-        """Create the task, or resume it; nested calls of a run do neither."""
+        """Create the task of a new call; otherwise, do nothing."""
         run = current.get()
         if run is not None:
             await run.admit()
@@ -252,7 +252,7 @@ def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable
 
 
 def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that begins the run if need be and calls *execute*, for a thread."""
+    """Return a function for a thread; it begins a run without a verdict, and calls *execute*."""
     loop = None if run.has_verdict else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:

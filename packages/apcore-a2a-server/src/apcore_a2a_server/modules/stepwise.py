@@ -60,7 +60,7 @@ def let_others_run(value: Any) -> Any:
 LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 """Types of core schemas that can stop at the first invalid item."""
 NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
-"""Types of core schemas whose names in error paths lack the types inside, unlike `list[int]`."""
+"""Types of core schemas that error paths name without the types inside, unlike `list[int]`."""
 
 
 def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:

@@ -52,12 +52,12 @@ class Extension(NamedTuple):
 
     Attributes:
         file: Its path.
-        module_id: The first part of the ids of its modules.
+        id_prefix: The first part of the ids of its modules.
         name: The name of the Python module that it is imported as.
     """
 
     file: Path
-    module_id: str
+    id_prefix: str
     name: str
 
     @classmethod
@@ -71,7 +71,7 @@ class Extension(NamedTuple):
         namespace = sys.modules.get(self.name)
         if namespace is None or namespace.__file__ != str(self.file):
             return {}
-        return _modules_in(namespace, self.module_id, self.file.name)
+        return _modules_in(namespace, self.id_prefix, self.file.name)
 
     def load(self) -> Any:
         """Import the file (again), run `on_load` of its modules, and return them as a source.
@@ -84,7 +84,7 @@ class Extension(NamedTuple):
         old_modules = [module for module, _ in entries_of(self.imported_source()).values()]
         try:
             with _out_of_global_client(old_modules):
-                source = _load_file(self.file, self.module_id, self.name)
+                source = _load_file(self.file, self.id_prefix, self.name)
                 _add(apcore.Registry(), source)  # the registry checks modules and runs on_load
         except BaseException:  # SystemExit, too
             if earlier_module is not None:  # its functions stay in service
@@ -192,9 +192,9 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     for file in sorted(deferred):
         extension = Extension.of(file, folder.resolve())
         try:
-            _add(registry, _load_file(file, extension.module_id, extension.name))
+            _add(registry, _load_file(file, extension.id_prefix, extension.name))
         except (NoModulesError, TargetError) as error:
-            failures[extension.module_id] = str(error)
+            failures[extension.id_prefix] = str(error)
             extra = {"event": "module_load_failed"}
             path = file.relative_to(folder.resolve())
             logger.warning("Can't load %s: %s", path, error, extra=extra)
@@ -374,10 +374,10 @@ def _add(registry: Any, source: Any) -> None:
     Raises:
         TargetError: The registry refuses a module.
     """
-    is_loaded = not isinstance(source, Mapping)
+    has_registry = not isinstance(source, Mapping)
     for module_id, (module, metadata) in entries_of(source).items():
         try:
-            if is_loaded:
+            if has_registry:
                 with without_hooks(module):  # its own registry has run on_load
                     registry.register(module_id, module, metadata=metadata)
             else:
