@@ -38,8 +38,8 @@ class Skill:
     discoverable: bool
     time_limit: float | None
     """The module's own time limit in seconds."""
-    in_thread: bool
-    """Whether the module is synchronous, so that it runs in a thread or process."""
+    is_synchronous: bool
+    """Whether the module runs in a thread or process."""
     text_field: str = ""
     """The member of the output that clients get as text; empty if there is none."""
 
@@ -64,7 +64,7 @@ CHOICE = Skill(
     is_gated=False,
     discoverable=False,
     time_limit=None,
-    in_thread=False,
+    is_synchronous=False,
 )
 """Placeholder for the skill of a task whose client has yet to choose one."""
 
@@ -262,6 +262,6 @@ def _make_skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         is_gated=_is_gated(getattr(module, "annotations", None)),
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
-        in_thread=not is_asynchronous(module),
+        is_synchronous=not is_asynchronous(module),
         text_field=text_field_of(descriptor) or "",
     )
