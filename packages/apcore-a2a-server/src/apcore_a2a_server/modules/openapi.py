@@ -24,7 +24,7 @@ from apcore_toolkit import OpenAPIScanner, derive_module_id
 
 from .importing import TargetError
 from .loading import reason_of
-from .openapi_calls import Api, ApiModule
+from .openapi_calls import ApiConnections, ApiModule
 from .openapi_document import Document, DocumentError, label_of, warn
 
 logger = logging.getLogger("apcore_a2a_server")
@@ -36,7 +36,7 @@ DOCUMENT_TIMEOUT = 30.0
 Json = dict[str, Any]
 
 
-def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, Api]:
+def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, ApiConnections]:
     """Return a registry with a module for each operation of an API, and the API's connections.
 
     Operations that can't be called are left out, with a warning.
@@ -52,7 +52,7 @@ def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, A
     location, data = _read(os.fspath(source))
     label = label_of(location)
     document = Document(_parse(data, label), location, server)
-    api, registry = Api(), apcore.Registry()
+    api, registry = ApiConnections(), apcore.Registry()
     for method, path, scanned in _operations(document):
         try:
             operation, input_schema, output_schema = document.operation(method, path)

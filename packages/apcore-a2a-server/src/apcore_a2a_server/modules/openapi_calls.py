@@ -248,7 +248,7 @@ class PrivateURL(httpx.URL):
         return httpx.URL(self).join(url)
 
 
-class Api:
+class ApiConnections:
     """The connections to an API, which its modules share."""
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class ApiModule:
     input_schema: Any
     output_schema: Any
 
-    def __init__(self, api: Api, operation: Operation, **attributes: Any) -> None:
+    def __init__(self, api: ApiConnections, operation: Operation, **attributes: Any) -> None:
         self._api = api
         self._operation = operation
         for name, value in attributes.items():

@@ -267,19 +267,19 @@ def _load_file(file: Path, id_prefix: str, name: str) -> Any:
 
 
 def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
-    """Return the modules that a Python module defines, by id, or the client that holds them.
+    """Return the modules that a Python module defines, by id, or the object that holds them.
 
     Args:
         namespace: The Python module.
         id_prefix: The first part of the ids of modules without an id of their own.
         label: The name of the Python module in messages.
     """
-    clients = _clients(namespace)
-    if len(clients) > 1:
-        choices = " or ".join(f"{label}:{name}" for name in clients)
+    holders = _holders(namespace)
+    if len(holders) > 1:
+        choices = " or ".join(f"{label}:{name}" for name in holders)
         raise TargetError(f"{label} has several sources of modules; choose {choices}")
-    for client in clients.values():
-        return client
+    for holder in holders.values():
+        return holder
     modules: dict[str, Any] = {}
     own_names = (namespace.__name__, FunctionModule.__module__)
     for value in vars(namespace).values():
@@ -294,7 +294,7 @@ def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
     return modules
 
 
-def _clients(namespace: ModuleType) -> dict[str, Any]:
+def _holders(namespace: ModuleType) -> dict[str, Any]:
     """Return the objects with modules, by name: clients, or else executors, or else registries."""
     objects: dict[str, Any] = {}
     for name, value in vars(namespace).items():
