@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from threading import Lock
 from typing import Any
 
 import pytest
-from apcore import ModuleAnnotations, ModuleError
+from apcore import Identity, ModuleAnnotations, ModuleError
 from apcore_a2a_core import (
     ApprovalRequired,
     InputRequiredError,
@@ -537,6 +538,15 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
         task = await answer(peer, task, peer.part(data={"name": "Ann"}))
         assert contents(task) == [{"hello": "Ann"}]
     assert [state for state, *_ in module.runs] == [None, {"session": 7}]
+
+
+@pytest.mark.parametrize("attribute", [{1, 2}, Lock()], ids=["set", "lock"])
+async def test_a_call_whose_identity_is_not_json_is_not_packed(attribute: Any) -> None:
+    async with serving({"work": ActionModule(echo, annotations=REPEATABLE)}) as peer:
+        setup = peer.agent.setup
+        caller = Caller("ada", Identity("ada", attrs={"own": attribute}))
+        call = Call(setup.skills.get("work"), {}, Message(message_id="m-1"), caller)
+        assert pack(call, setup.converter) is None
 
 
 async def test_a_packed_call_keeps_its_message_metadata_answer_and_trace() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
@@ -119,13 +119,14 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
     Returns:
         JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
     """
-    identity = call.caller.identity
-    if not call.skill.is_repeatable or not isinstance(identity, Identity | None):
+    identity = call.caller.packed_identity()
+    is_lost = identity is None and call.caller.identity is not None
+    if not call.skill.is_repeatable or is_lost:
         return None
     # replicas of other releases read this too during a rolling deploy: keep the names
     document = {
         "inputs": call.inputs,
-        "identity": None if identity is None else asdict(identity),
+        "identity": identity,
         "streaming": call.streaming,
         "rest": [*call.other_parts],
         "continues": call.has_history,
@@ -142,7 +143,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         document |= {"inputs": None, "rest": None}
     try:
         return json.dumps(document).encode()
-    except (TypeError, ValueError):  # attributes of an identity can have any type
+    except (TypeError, ValueError):  # results of approved calls can have any type
         return None
 
 

@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from itertools import count
 from math import inf
 from time import monotonic
 from typing import TypeAlias
@@ -498,4 +497,4 @@ def _size(record: TaskRecord) -> int:
 
 
 def _number_events(payloads: Sequence[Payload], first_version: int) -> list[Event]:
-    return [*map(Event, count(first_version), payloads)]
+    return [*map(Event, range(first_version, first_version + len(payloads)), payloads)]
