@@ -19,7 +19,8 @@ class GrpcLimits:
         max_values: Maximum number of values in a message.
         max_calls: Maximum number of concurrent calls that run tasks or stream events.
         client_share: Fraction of all concurrent calls that one client may have; None for no limit.
-        request_timeout: Seconds for a request to arrive, besides the time to transfer `max_body`.
+        request_timeout: Seconds for a request to arrive, in addition to the time to transfer
+            `max_body`.
         keep_alive: Interval in seconds of pings on idle connections.
     """
 
@@ -40,7 +41,7 @@ class ReadSlots:
     """Slots for the messages that are being read.
 
     gRPC buffers a message until it is complete, and shows its size only then. So each slot
-    stands for a message of the maximum size, and there are only as many slots as fit into memory.
+    stands for a message of the maximum size, and the memory limits the number of slots.
     One client has at most half of them.
 
     Args:

@@ -56,7 +56,7 @@ DirectRoutes: TypeAlias = Mapping[tuple[str, str], Route]
 
 CLOSE = (b"connection", b"close")
 FOUND_TENANT = "apcore_a2a.found_tenant"
-"""Key of the `Tenant` in the ASGI scope of a request in a tenant."""
+"""Key of the `Tenant` in the ASGI scope of a request for a tenant."""
 NO_STORE = (b"cache-control", b"private, no-store")
 """The header of responses that no cache may keep (RFC 9111 §5.2.2.5)."""
 EVENT_STREAM_HEADERS = (
@@ -69,7 +69,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 """A comment of server-sent events."""
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 """The header with the extensions that a client wants to use, in 1.0 (§3.2.6) and 0.3."""
-EXTENSION_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
+EXTENSION_HEADER_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
 """The names of these headers, as in `Caller.headers`."""
 EXTENSIONS = frozenset({EXTENSION_URI.encode()})
 """The extensions on the agent's card."""
@@ -203,7 +203,7 @@ class Stream(NamedTuple):
 
 
 WRITE_SIZE = 64 * 1024  # bytes
-"""Size from which a write takes no further events; the next write waits for a slow client."""
+"""Size from which a write takes no further events: little JSON is buffered for a slow client."""
 
 
 async def send_events(send: Send, connection: Connection, stream: Stream) -> None:
@@ -266,9 +266,9 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 MANY_PARTS = 1000
 """Number of parts above which a task or an event is converted in a thread.
 
-The conversion takes milliseconds.
+To convert so many takes milliseconds.
 """
-LONG_TEXT = 256 * 1024
+LONG_CONTENT = 256 * 1024
 """Number of characters from which a task or an event is converted in a thread, too."""
 
 
@@ -286,7 +286,7 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload, client: 
 
 
 def _is_large(payload: Payload) -> bool:
-    """Return whether a task or an artifact has many parts, or long texts."""
+    """Return whether a task or an artifact has many parts, or long contents."""
     if isinstance(payload, TaskStatusUpdateEvent):
         return False
     holders: list[Artifact | Message]
@@ -300,8 +300,8 @@ def _is_large(payload: Payload) -> bool:
         if count > MANY_PARTS:
             return True
         for part in holder.parts:
-            size += content_size(part, LONG_TEXT)
-    return size >= LONG_TEXT
+            size += content_size(part, LONG_CONTENT)
+    return size >= LONG_CONTENT
 
 
 class Endpoint(ABC):
@@ -341,7 +341,7 @@ class Endpoint(ABC):
                 request = await self._read(scope, receive, send, connection)
                 if request is None:
                     return
-                if not request.caller.headers.keys().isdisjoint(EXTENSION_NAMES):
+                if not request.caller.headers.keys().isdisjoint(EXTENSION_HEADER_NAMES):
                     send = with_extension_headers(scope, send)
                 stream = await self.answer(target, request, send)
                 del request  # a stream may be open for hours
@@ -424,6 +424,6 @@ class DirectRouter:
         if route is None:
             await self._app(scope, receive, send)
             return
-        # set for users' middleware, as the router does
+        # users' middleware may read these, which Starlette's router sets, too
         scope["route"], scope["endpoint"] = route, route.endpoint
         await route.app(scope, receive, send)

@@ -61,7 +61,7 @@ class JsonRpc(Endpoint):
         return None
 
     async def refuse(self, send: Send, error: errors.A2AError, headers: Headers = ()) -> None:
-        """Send an error about the body, without id and dialect: they would be in the body."""
+        """Send an error without id and dialect: both are in the body, which was dropped."""
         code, status = -32600, 413
         if isinstance(error, RetryLaterError):
             code, status = error.code, error.status

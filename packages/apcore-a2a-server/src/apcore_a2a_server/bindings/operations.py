@@ -135,7 +135,7 @@ async def call(method: str, params: Any, handler: Handler, caller: Caller) -> An
 
 
 def store_down(error: UnavailableError) -> StoreDownError:
-    """Return the StoreDownError for *error*: errors of the store have no JSON-RPC code."""
+    """Return the error that clients get for *error*: UnavailableError has no JSON-RPC code."""
     return StoreDownError(DISK_FULL) if isinstance(error, DiskFullError) else StoreDownError()
 
 

@@ -1,7 +1,7 @@
 """The agent's own routes under `/apcore/`, beyond A2A: for the explorer and for operators.
 
-They are behind the same middleware as all other routes. The errors that they send themselves have
-one format: `{"error": {"code": "NOT_FOUND", "message": "…"}}`.
+They are behind the same middleware as all other routes. Their own errors have the format
+`{"error": {"code": "NOT_FOUND", "message": "…"}}`.
 """
 
 import re
