@@ -59,11 +59,11 @@ _TABLE: tuple[tuple[str, type[Any], Operation], ...] = (
         Handler.extended_card,
     ),
 )
-"""Names of a method in 1.0 and 0.3, the type of its params, and its operation."""
+"""Names of a method in 1.0, 0.3 and the SRS, the type of its params, and its operation."""
 DIALECT_1 = V1()
 DIALECT_03 = V03()
 METHODS = {
-    # only names of 0.3 have a slash: the name decides the dialect
+    # names with a slash are not of 1.0: the name decides the dialect
     name: (DIALECT_03 if "/" in name else DIALECT_1, request_type, operation)
     for names, request_type, operation in _TABLE
     for name in names.split()
