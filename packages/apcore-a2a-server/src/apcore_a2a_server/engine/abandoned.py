@@ -1,4 +1,4 @@
-"""The call of a module's method `on_abandoned` when its paused task ends without another run.
+"""Calls of a module's `on_abandoned`, made when a paused task ends without another run.
 
 A module may keep something open until the answer comes: a task of another agent, or a session. The
 replica whose change ended the task calls the method, at most once for each pause: if that replica
@@ -20,7 +20,7 @@ from .setup import Setup
 
 
 async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause, principal: str) -> None:
-    """Call `on_abandoned` of the module of an ended task, if it has that method.
+    """Call `on_abandoned` of the module of an ended task, if the module has that method.
 
     Args:
         setup: The dependencies of runs.

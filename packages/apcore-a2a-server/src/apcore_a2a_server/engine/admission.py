@@ -137,7 +137,7 @@ class Admission:
 
         The task is paused, or the message is a late answer to its request for approval. In 1.0
         a message that names only a context starts a new task in it (§3.4.3), so that a stray "ok"
-        approves nothing; in 0.3 it answers the newest paused task, if any (FR-CTX-003).
+        approves nothing; in 0.3 the message answers the newest paused task, if any (FR-CTX-003).
 
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not see it.
@@ -456,7 +456,7 @@ def _named_skill_id(request: SendMessageRequest, caller: Caller) -> str | None:
 
 
 def _check_resumable(record: TaskRecord, message: Message, skill_id: str | None) -> None:
-    """Raise the error for a message that its task cannot accept now."""
+    """Refuse a message that its task cannot accept now."""
     if message.context_id not in ("", record.task.context_id):
         raise InvalidParamsError("The task belongs to another context; omit contextId")
     state = record.task.status.state

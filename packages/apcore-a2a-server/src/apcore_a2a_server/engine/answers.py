@@ -22,7 +22,7 @@ from .messages import split_parts
 from .pauses import Pause
 
 ANSWER = "answer"
-"""The input that an answer in text becomes if no other is known."""
+"""The input that an answer in text becomes by default."""
 MAX_REASON = 500
 """Maximum length of the reason why an answer does not fit, in characters."""
 
@@ -90,7 +90,7 @@ def read_answer(
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
-    """Return the choice that a text names, as a part: modules do not see the numbers."""
+    """Return the choice that a text names, perhaps by its number, as a part."""
     choice = choose(text, choices, by_number=True)
     return {"text" if isinstance(choice, str) else "data": choice}
 
@@ -139,7 +139,7 @@ def _inputs_in(pause: Pause, skill: Skill, text: str) -> dict[str, Any] | None:
     """Return the inputs in the text of an answer; None if no input of the skill takes text.
 
     Raises:
-        PartError: The text is not an answer.
+        PartError: The text does not fit the question.
     """
     text_input = _text_input(pause, skill)
     inputs: dict[str, Any] = {}

@@ -45,7 +45,7 @@ class Connection:
     Attributes:
         disconnected: Whether the client has disconnected.
         has_ended: Whether the request has ended.
-        before_store: Called just before the task of the request's message is stored.
+        before_store: Called just before the task of the request's message is stored or resumed.
     """
 
     __slots__ = (
@@ -211,7 +211,10 @@ class Watchers:
         connection.callback(self._leave, task_id, connection)
 
     def observe(self, task_id: str, connection: Connection) -> None:
-        """Count the client of *connection* as an observer, because the task is paused."""
+        """Count the client of *connection* as an observer, because the task is paused.
+
+        Clients that the task lost before the pause no longer count.
+        """
         self._observers.add(connection)
         self._lost_tasks.discard(task_id)
 
@@ -263,7 +266,7 @@ class Slots:
     """
 
     def __init__(self, words: tuple[str, str], total: int, per_client: int | None = None) -> None:
-        self._things, self._verb = words
+        self._things, self._state = words
         self._total = total
         self._per_client = per_client
         self._counts: dict[str, int] = {}
@@ -279,9 +282,9 @@ class Slots:
             RetryLaterError: A limit is reached.
         """
         if self._count >= self._total:
-            raise RetryLaterError(f"Too many {self._things} {self._verb}")
+            raise RetryLaterError(f"Too many {self._things} {self._state}")
         if self._per_client is not None and self._counts.get(client, 0) >= self._per_client:
-            raise RetryLaterError(f"Too many {self._things} of this client {self._verb}")
+            raise RetryLaterError(f"Too many {self._things} of this client {self._state}")
 
     def enter(self, client: str) -> None:
         """Count one more for *client*, without a check."""
@@ -334,7 +337,7 @@ class Verdict:
 
     Attributes:
         is_known: Whether there is a verdict.
-        refusal: The error for the client of a refused call; None for an admitted one.
+        refusal: The error for the client of a refused call; else None.
 
     Example:
         ```python
@@ -362,7 +365,7 @@ class Verdict:
         self._waiters: list[asyncio.Future[None]] = []
 
     def give(self, refusal: Exception | None) -> None:
-        """Admit the call, or refuse it with an error for the client; wake all that wait."""
+        """Set the verdict: the error for the client if the call is refused, else None."""
         self.is_known, self.refusal = True, refusal
         for waiter in self._waiters:
             if not waiter.done():

@@ -125,7 +125,7 @@ class Engine:
         return ticket
 
     async def _check_late(self, paused: TaskRecord, message: Message) -> None:
-        """Refuse a late answer, except a yes or a no after a request for approval was answered.
+        """Refuse a late answer, unless it says yes or no to an answered request for approval.
 
         Raises:
             UnsupportedOperationError: The pause ended before the answer came.
@@ -144,10 +144,10 @@ class Engine:
         return True
 
     def count_running(self) -> Counter[str]:
-        """Return the number of tasks of each skill that run here.
+        """Return the number of tasks that run here, by skill.
 
-        A run whose task is not stored yet does not count. Nor does one that has lost its lease:
-        another replica may run its task by now, while its module takes some time to stop.
+        A run whose task is not stored yet does not count. Nor does a run that has lost its lease, but
+        takes some time to stop: another replica may run its task by now.
         """
         lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
         return Counter(
@@ -310,7 +310,7 @@ class Engine:
             self._background.start(coroutine, f"Failing task {task_id}")
 
     async def _end_run(self, run: Run, state: TaskState, text: str) -> None:
-        with suppress(StaleTaskError):  # it has just ended
+        with suppress(StaleTaskError):  # the task is no longer working
             message = run.call.message
             await self._end_task(NewState(state, agent_message(message, text)), message.task_id)
 

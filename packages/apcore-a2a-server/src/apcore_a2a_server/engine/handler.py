@@ -50,7 +50,7 @@ MAX_CREATED_PAGE_SIZE = 200
 """Maximum number of tasks on a page of `tasks/list`."""
 
 EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError, RetryLaterError)
-"""Refusals of a message that may come before apcore checks access to the skill."""
+"""Errors that may refuse a message before apcore checks access to the skill."""
 
 
 class Request(Struct, frozen=True):
