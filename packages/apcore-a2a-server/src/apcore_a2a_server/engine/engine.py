@@ -146,8 +146,8 @@ class Engine:
     def count_running(self) -> Counter[str]:
         """Return the number of tasks that run here, by skill.
 
-        A run whose task is not stored yet does not count. Nor does a run that has lost its lease but
-        takes some time to stop: another replica may run its task by now.
+        A run whose task is not stored yet does not count. Nor does a run that has lost its lease
+        but takes some time to stop: another replica may run its task by now.
         """
         lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
         return Counter(
