@@ -34,7 +34,7 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Callback for a new state or a restart; takes the old record (None for a new task) and the new."""
+"""Callback for a new state or a restarted module; takes the old record, if any, and the new."""
 
 
 class Waiter:
@@ -219,8 +219,8 @@ class LiveTasks:
         live = LiveTask(record, client=client)
         self._add(live)
         new_task = NewTask(record, _number_events(payloads, 1), webhooks, key, live.size)
-        # Other requests may read the new task from the store before `create` returns here. The
-        # lock makes them wait until this process knows its lease.
+        # Other requests may find the new task before `create` returns here. Unless the store is
+        # shared, the lock makes them wait until this process knows the lease.
         async with live.lock:
             try:
                 live.lease = await self.store.create(new_task)
@@ -270,7 +270,7 @@ class LiveTasks:
         """Store *record* with the events that lead to it; the caller holds the task's lock.
 
         A change from paused to working gives this process the lease to run the task. With
-        *restart*, its module is started again under the lease that this process has claimed.
+        *restart*, the task's module is started again under the lease that this process has claimed.
         *growth* is about how many bytes the change adds, if that is known; *spans* has the spans of
         the task that end with the change.
 

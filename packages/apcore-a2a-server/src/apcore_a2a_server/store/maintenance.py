@@ -73,7 +73,7 @@ async def check(address: str) -> Report:
 async def migrate(address: str) -> tuple[int, int]:
     """Migrate a store's schema to the latest version, as an agent does when it starts.
 
-    A store that does not exist is created.
+    An SQLite file that does not exist is created.
 
     Args:
         address: The store's address, as `open_store` takes it.

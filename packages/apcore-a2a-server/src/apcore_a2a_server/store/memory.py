@@ -366,7 +366,7 @@ class InMemoryTaskStore(InProcessStore):
     def _without_oldest(
         self, context: _Conversation, messages: tuple[_Message, ...]
     ) -> tuple[_Message, ...]:
-        """Return the latest messages of a conversation, as many as it may keep."""
+        """Drop the oldest messages beyond the limits of a conversation, and return the rest."""
         bodies = [body for _, body in messages]
         dropped_count = max(len(messages) - self._max_history, 0)
         dropped_count += surplus([len(body) for body in bodies[dropped_count:]])
@@ -453,7 +453,7 @@ class InMemoryTaskStore(InProcessStore):
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
-        """Delete an ended task, and its messages if open tasks keep its conversation."""
+        """Delete an ended task, and its messages from a conversation that has open tasks."""
         context = self._contexts[self._tasks[task_id].key]
         if context.open_tasks:
             remaining = tuple(message for message in context.messages if message[0] != task_id)

@@ -94,13 +94,12 @@ class WebhookQueue:
 
 @dataclass(slots=True)
 class WebhookHistory:
-    """The last attempts of a webhook, and the event version at which it last failed.
+    """The last attempts of a webhook, and the first notification that its latest failure gave up.
 
     Attributes:
         config: the push config of the webhook.
         attempts: the attempts as text.
-        given_up_version: the version of the first notification that the latest failure has given
-            up; 0 for none.
+        given_up_version: the version of that notification; 0 for none.
     """
 
     config: TaskPushNotificationConfig
@@ -319,7 +318,7 @@ class Outbox:
         ]
 
     def forget_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Forget a task's saved failures: those of webhooks that are not active in *webhooks*."""
+        """Forget a task's failures, except of webhooks that are active in the saved *webhooks*."""
         active_ids = {webhook.config.id for webhook in webhooks if not webhook.failure}
         failed_queues = [queue for queue in self._queues.get(task_id, ()) if queue.failure]
         saved_queues = [

@@ -172,7 +172,7 @@ class NewTask(Struct, frozen=True):
         events: its first events.
         webhooks: its webhooks, which get a notification of each of these events.
         key: the idempotency key of its send; no other task of the same owner has it.
-        size: the size of the task as JSON in bytes, if that is known.
+        size: about how many bytes the task takes as JSON; infinite if that is not known.
     """
 
     record: TaskRecord
@@ -250,8 +250,8 @@ Renew: TypeAlias = Callable[[Sequence[Lease], Replica], Awaitable[Sequence[Lease
 class Store(OperatorPort, OutboxPort):
     """A store of tasks, their events and webhooks, and an outbox of notifications.
 
-    With each change of a task's state the outbox gets a notification for each active webhook of the
-    task. A notification stays there until it is settled, or its webhook fails or is deleted.
+    For each event that reports a state, the outbox gets a notification for each active webhook of
+    the task. A notification stays there until it is settled, or its webhook fails or is deleted.
 
     Attributes:
         is_durable: whether tasks and their events outlive the process.

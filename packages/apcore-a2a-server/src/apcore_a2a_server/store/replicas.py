@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from msgspec import Struct
 
-MAX_HOST = 60
+MAX_HOST_LENGTH = 60
 """Maximum number of characters of a host's name."""
 REPLICA_TTL_IN_LEASES = 4
 """Number of lease durations for which a replica stays listed after its last report."""
@@ -52,7 +52,7 @@ def this_process() -> Replica:
         #> False
         ```
     """
-    host, pid, now = socket.gethostname()[:MAX_HOST], os.getpid(), time.time()
+    host, pid, now = socket.gethostname()[:MAX_HOST_LENGTH], os.getpid(), time.time()
     name = re.sub(r"[^A-Za-z0-9.-]", "-", host) or "host"
     return Replica(
         id=f"{name}-{pid}-{token_hex(3)}",

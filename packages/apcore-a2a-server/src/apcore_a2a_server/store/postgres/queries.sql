@@ -372,7 +372,7 @@ WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EX
 -- Each owner has a limited number of slots, and so has each of its hosts. `pair` finds the pairs of
 -- owner and host with pending notifications one by one, each with one index lookup: a host with
 -- many notifications costs no more than other hosts. All hosts of an owner without a free slot are
--- skipped at once: host names sort before "~".
+-- skipped at once: host names sort before "~". Later notifications of a webhook get the same `due`.
 WITH RECURSIVE pair AS (
     (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
     UNION ALL
@@ -471,7 +471,7 @@ SELECT version, body FROM apcore_a2a.events WHERE task_id = :task_id AND version
     WHERE task_id = :task_id AND config_id = :config_id
 ) ORDER BY version;
 
--- requeue: Make the dead letters of a webhook due, add notifications of later events; count both.
+-- requeue: Make a webhook's dead letters due, and add notifications of later events; count both.
 WITH requeued AS (
     UPDATE apcore_a2a.outbox SET due = clock_timestamp(), since = clock_timestamp(), attempts = 0,
         failure = ''

@@ -46,7 +46,7 @@ def create_parameters(new_task: NewTask) -> dict[str, Any]:
 
 
 def chunk_parameters(change: Change) -> dict[str, Any]:
-    """Return the parameters of a change that adds chunks or progress; every change has them."""
+    """Return the parameters that every change has; chunks and progress need no others."""
     return {
         "task_id": change.record.task.id,
         "version": change.record.version,

@@ -2,7 +2,7 @@
 
 -- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
 -- `created` and `updated` are numbers that give an order, not times. `hooks` counts the edits of a
--- task's webhooks. `expires` is the end of its lease, or the deadline of a paused task.
+-- task's webhooks. `expires` is the end of the task's lease, or the deadline of a paused task.
 CREATE SEQUENCE apcore_a2a.updates;
 CREATE TABLE apcore_a2a.tasks (
     created BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
