@@ -271,7 +271,7 @@ class LiveTasks:
 
         A change from paused to working gives this process the lease to run the task. With
         *restart*, the task's module is started again under the lease that this process has claimed.
-        *growth* is about how many bytes the change adds, if known; *spans* has the spans that it ends.
+        *growth* is about how many bytes the change adds, if known; *spans* has the spans it ends.
 
         Raises:
             StaleError: The task has changed since *live* was read.
