@@ -16,12 +16,14 @@ from apcore_a2a_core import (
     Services,
     Usage,
 )
-from apcore_a2a_core.data import Message, Task
+from apcore_a2a_core.data import Message, Task, TaskStatus
 from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_core.states import WORKING
 from apcore_a2a_server.engine.call import Call, Resumption, pack, unpack
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.modules import Conversation
 from apcore_a2a_server.trace_context import Trace
+from msgspec.structs import replace
 
 from .checking_client import Json, state_of
 from .inloop import (
@@ -466,6 +468,18 @@ async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -
         (call,) = module.abandoned
         assert call == ({"n": 1}, {"session": 7}, task["id"], module.principal)
         assert "ada" in module.principal
+
+
+async def test_a_module_learns_of_a_cancellation_that_took_the_task_for_working() -> None:
+    module = AskingModule()
+    async with serving({"work": module}) as peer:
+        task = (await peer.send("work", peer.part(data={"n": 1}))).task
+        paused_record = await peer.agent.setup.tasks.get(task["id"])
+        assert paused_record is not None
+        earlier_task = replace(paused_record.task, status=TaskStatus(state=WORKING))
+        await peer.agent.engine.cancel(TaskRecord(earlier_task))
+        assert state_of((await peer.ask("get", {"id": task["id"]})).task) == "canceled"
+        await wait_until(lambda: module.abandoned)
 
 
 async def test_a_module_learns_that_no_answer_came_in_time() -> None:

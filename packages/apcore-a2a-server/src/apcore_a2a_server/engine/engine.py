@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_WRITE_TIMEOUT = 1
 """Seconds that writes may take at the end of a drain; the store may have stopped responding."""
+MAX_CANCEL_ATTEMPTS = 2
+"""Number of times that a cancellation looks whether the task is paused, while it keeps changing."""
 
 
 class Engine:
@@ -176,13 +178,29 @@ class Engine:
         text = "Canceled by an operator" if canceled_by else "Canceled by client"
         decision = Decision(canceled_by, "canceled") if canceled_by else None
         canceled = NewState(CANCELED, agent_message(reply_to, text), decision=decision)
-        is_paused = record.task.status.state in PAUSED and record.resume is not None
-        if is_paused and await self._update(record, canceled, None):
-            principal, _ = principal_and_tenant(record.owner, record.skill)
-            self._call_on_abandoned(reply_to, Pause.unpack(record.resume or b""), principal)
+        task_id, latest = record.task.id, record
+        for _ in range(MAX_CANCEL_ATTEMPTS):
+            if await self._cancel_paused(latest, canceled):
+                break
+            with suppress(StaleTaskError):
+                await self._end_task(canceled, task_id, OPEN - PAUSED)
+                break
+            # the task has paused, or its pause has ended, since it was read
+            latest = await self._setup.tasks.get(task_id) or latest
         else:
-            await self._end_task(canceled, reply_to.task_id, OPEN)
-        self.expiries.cancel(record.task.id)
+            await self._end_task(canceled, task_id, OPEN)
+        self.expiries.cancel(task_id)
+
+    async def _cancel_paused(self, record: TaskRecord, canceled: NewState) -> bool:
+        """Cancel a paused task; return False if it is not paused any more, or was not."""
+        if record.task.status.state not in PAUSED or record.resume is None:
+            return False
+        if not await self._update(record, canceled, None):
+            return False
+        reply_to = Message(task_id=record.task.id, context_id=record.task.context_id)
+        principal, _ = principal_and_tenant(record.owner, record.skill)
+        self._call_on_abandoned(reply_to, Pause.unpack(record.resume), principal)
+        return True
 
     def _call_on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Call `on_abandoned` of the module whose paused task has ended without another run."""
