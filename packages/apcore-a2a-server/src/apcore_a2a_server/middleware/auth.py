@@ -295,9 +295,10 @@ def joined_headers(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """
     headers = dict(pairs)
     if len(headers) < len(pairs):  # few requests repeat a header
-        headers = {
-            name: ", ".join(value for key, value in pairs if key == name) for name in headers
-        }
+        values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        headers = {name: ", ".join(repeated) for name, repeated in values.items()}
     return headers
 
 
