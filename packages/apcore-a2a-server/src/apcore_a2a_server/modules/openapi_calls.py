@@ -176,13 +176,14 @@ class Operation:
         Raises:
             InvalidInputError: A value is empty, or leads to another path.
         """
-        for name in PLACEHOLDER.findall(self.path):
-            if not values.get(name):
-                raise InvalidInputError(f"{name} must not be empty")
+        if empty := [name for name in PLACEHOLDER.findall(self.path) if not values.get(name)]:
+            raise InvalidInputError(f"{empty[0]} must not be empty")
         path = PLACEHOLDER.sub(lambda match: quote(values[match[1]], safe=""), self.path)
-        decoded = unquote(path)
-        has_dot_segments = any(part in (".", "..") for part in re.split(r"[/\\]", decoded))
-        if has_dot_segments or any(other.fullmatch(decoded) for other in self.other_paths):
+        # servers may ignore empty segments, and parameters after a semicolon
+        names = [part.partition(";")[0] for part in re.split(r"[/\\]", unquote(path))]
+        forms = unquote(path), "/" + "/".join(filter(None, names))
+        leads_away = any(other.fullmatch(form) for other in self.other_paths for form in forms)
+        if leads_away or not {".", ".."}.isdisjoint(names):
             raise InvalidInputError("A parameter of the path must not lead to another path")
         return path
 
@@ -495,6 +496,4 @@ def _form(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
