@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from apcore_a2a_server.modules.stepwise import stepwise_schema, stepwise_validator
+from apcore_a2a_server.modules.stepwise import TURN, stepwise_schema, stepwise_validator
 from apcore_a2a_server.modules.validation import LinearSchema
 from jsonschema_rs import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
@@ -173,6 +173,13 @@ def test_an_enum_of_many_objects_accepts_the_same_values_as_in_the_library(
 
 def test_an_enum_of_few_objects_is_left_to_the_library() -> None:
     assert "enum" not in stepwise_schema({"enum": MEMBERS[:5]})[1]
+
+
+@pytest.mark.parametrize("name", ["default", "enum", "examples", "const", "properties"])
+def test_a_list_whose_name_is_a_keyword_is_validated_in_steps_too(name: str) -> None:
+    schema = {"properties": {name: {"type": "array", "items": {"type": "integer"}}}}
+    in_steps, _ = stepwise_schema(schema)
+    assert in_steps["properties"][name]["items"] == {TURN: True, "type": "integer"}
 
 
 def test_names_and_constants_that_look_like_keywords_are_kept() -> None:
