@@ -218,6 +218,7 @@ class Shop:
         detail = [{"loc": ["query", "day"], "msg": "Field required"}]
         responses: dict[str, Any] = {
             "text": lambda: PlainTextResponse("plain"),
+            "hex": lambda: Response("6a", media_type="text/plain; charset=hex"),
             "file": lambda: Response(b"\x89PNG", media_type="image/png"),
             "nothing": lambda: Response(status_code=204),
             "broken": lambda: Response(b"{", media_type="application/json"),
@@ -409,12 +410,13 @@ def test_a_path_parameter_is_encoded(agent: Agent, shop: Shop, value: str) -> No
     assert unquote(shop.requests[-1]["path"]) == f"/items/{value}"
 
 
-DETOURS = ["", ".", "..", "a/../../admin", "..\\x", "5/price"]
-LENIENT_DETOURS = ["5/price/", "5//price", "5/price;v=1", "a/..;x/..;x/admin", "5\\price"]
-"""Values that lead to another path if the server ignores empty segments or their parameters."""
-
-
-@pytest.mark.parametrize("value", DETOURS + LENIENT_DETOURS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", ".", "..", "a/../../admin", "..\\x", "..;x/y", "5/price"),
+        *("5/price/", "5//price", "5/price;x", "5;x/price", "5\\price", ";x", "/"),
+    ],
+)
 def test_a_path_parameter_does_not_lead_to_another_path(
     agent: Agent, shop: Shop, value: str
 ) -> None:
@@ -496,6 +498,7 @@ def test_responses_that_are_not_json_are_text_or_files(agent: Agent) -> None:
         ("unknown", "The API did not accept the agent's credentials (401 Unauthorized)"),
         ("crash", "The API failed (503 Service Unavailable)"),
         ("broken", "The response of the API is not valid JSON"),
+        ("hex", "The response of the API is not valid text"),
         ("far", "The API redirects to another address (307 Temporary Redirect)"),
         ("circle", "The API redirects too often"),
         ("zipped", "The response of the API is compressed"),

@@ -19,6 +19,8 @@ from apcore_a2a_core import clean
 from apcore_a2a_core.authoring import File
 from apcore_a2a_core.values import is_array, is_object
 
+from .openapi_paths import PLACEHOLDER, plain_path
+
 MAX_RESPONSE = 10 * 1024 * 1024  # bytes
 MAX_ERROR = 64 * 1024
 """Maximum number of bytes that are read of the body of an error."""
@@ -35,7 +37,6 @@ HEADERS = {
 }
 MULTIPART = "multipart/form-data"
 HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
 MESSAGE_MEMBERS = ("detail", "message", "error_description", "error", "title", "errors", "msg")
 """Members of JSON that APIs explain errors with; `detail` and `title` are of RFC 9457."""
@@ -127,7 +128,7 @@ class Operation:
         body: The request body; None if there is none.
         credentials: The credentials of the agent.
         wraps_output: Whether JSON objects, like other JSON values, become `{"result": …}`.
-        other_paths: Patterns of other paths of the API, to which inputs must not lead.
+        other_paths: Patterns of other plain paths of the API, to which inputs must not lead.
     """
 
     method: str
@@ -171,7 +172,8 @@ class Operation:
         """Return the path with these values.
 
         Many servers decode a path before they look for its operation, so an encoded slash acts as a
-        slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`.
+        slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`. So could
+        `5/secrets/` and `5/secrets;x`, where the server ignores the rest.
 
         Raises:
             InvalidInputError: A value is empty, or leads to another path.
@@ -179,11 +181,11 @@ class Operation:
         if empty := [name for name in PLACEHOLDER.findall(self.path) if not values.get(name)]:
             raise InvalidInputError(f"{empty[0]} must not be empty")
         path = PLACEHOLDER.sub(lambda match: quote(values[match[1]], safe=""), self.path)
-        # servers may ignore empty segments, and parameters after a semicolon
-        names = [part.partition(";")[0] for part in re.split(r"[/\\]", unquote(path))]
-        forms = unquote(path), "/" + "/".join(filter(None, names))
-        leads_away = any(other.fullmatch(form) for other in self.other_paths for form in forms)
-        if leads_away or not {".", ".."}.isdisjoint(names):
+        decoded = unquote(path)
+        plain = plain_path(decoded)
+        segments = [*re.split(r"[/\\]", decoded), *plain.split("/")]
+        has_dot_segments = any(part in (".", "..") for part in segments)
+        if has_dot_segments or any(other.fullmatch(plain) for other in self.other_paths):
             raise InvalidInputError("A parameter of the path must not lead to another path")
         return path
 
@@ -214,7 +216,10 @@ class Operation:
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if not is_json(media_type):
             if media_type.startswith("text/") or media_type.endswith(("/xml", "+xml")):
-                return {"result": body.decode(response.encoding or "utf-8", "replace")}
+                try:
+                    return {"result": body.decode(response.encoding or "utf-8", "replace")}
+                except (LookupError, ValueError):  # a codec of Python that is not for text
+                    raise ApiFailedError("The response of the API is not valid text") from None
             return {"result": File(body, media_type=media_type)}
         try:
             value = msgspec.json.decode(body)
@@ -347,16 +352,6 @@ def is_json(media_type: str) -> bool:
     True
     """
     return media_type == "application/json" or media_type.endswith("+json")
-
-
-def path_pattern(template: str) -> re.Pattern[str]:
-    """Return a pattern of the paths that a template with placeholders stands for.
-
-    >>> bool(path_pattern("/items/{id}/price").fullmatch("/items/5/price"))
-    True
-    """
-    literals = PLACEHOLDER.split(template)[::2]
-    return re.compile("[^/]+".join(map(re.escape, literals)))
 
 
 def _forms_of(secrets: Iterable[str]) -> list[str]:

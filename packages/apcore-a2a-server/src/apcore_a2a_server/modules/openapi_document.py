@@ -20,14 +20,13 @@ from .importing import TargetError
 from .openapi_calls import (
     HEADER_VALUE,
     MULTIPART,
-    PLACEHOLDER,
     Body,
     Credential,
     Operation,
     Parameter,
     is_json,
-    path_pattern,
 )
+from .openapi_paths import PLACEHOLDER, path_pattern, plain_path
 from .openapi_schemas import SUBSCHEMA_LISTS, SchemaConverter
 
 logger = logging.getLogger("apcore_a2a_server")
@@ -162,8 +161,9 @@ class Document:
 
     def _other_paths(self, path: str) -> Sequence[re.Pattern[str]]:
         """Return the patterns of the other paths, except those that match this path too."""
-        example = PLACEHOLDER.sub("-", path)
-        patterns = [path_pattern(other) for other in self.templates if other != path]
+        example = plain_path(PLACEHOLDER.sub("-", path))
+        others = [plain_path(other) for other in self.templates if other != path]
+        patterns = [path_pattern(other) for other in others]
         return [pattern for pattern in patterns if not pattern.fullmatch(example)]
 
     def _declared_server(self, *holders: Json) -> str:
