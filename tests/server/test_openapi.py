@@ -19,7 +19,7 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.modules import openapi_calls
 from apcore_a2a_server.modules.importing import TargetError
 from apcore_a2a_server.modules.openapi import load_api
-from apcore_a2a_server.modules.openapi_document import variable_of
+from apcore_a2a_server.modules.openapi_document import Document, variable_of
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import (
@@ -550,6 +550,14 @@ def test_documents_may_be_files(shop: Shop, url: str, tmp_path: Path, suffix: st
         assert output(call(agent, "get_item", id="1"))["name"] == "Nut"
 
 
+def test_a_server_that_is_not_a_url_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "api.json"
+    file.write_text(json.dumps({**DOCUMENT, "servers": [{"url": "http://[x"}]}))
+
+    with pytest.raises(TargetError, match=r"its server is http://\[x\n"):
+        load_api(file, None)
+
+
 def test_a_file_with_a_relative_server_needs_the_option_openapi_server(tmp_path: Path) -> None:
     file = tmp_path / "api.json"
     file.write_text(json.dumps(DOCUMENT))
@@ -638,6 +646,37 @@ def test_operations_that_cannot_be_called_are_left_out(
     (warning,) = caplog.messages
     assert warning.startswith("Not serving POST /x: ")
     assert re.search(problem, warning)
+
+
+def test_an_unsupported_scheme_does_not_hide_a_supported_alternative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemes = {**SCHEMES, "mtls": {"type": "mutualTLS"}}
+    security = [{"mtls": []}, {"bearerAuth": []}]
+    document = document_with({"security": security}, components={"securitySchemes": schemes})
+
+    assert skills_of(document, tmp_path).list() == ["x.post"]
+    monkeypatch.setenv(variable_of("bearerAuth"), "s3cret")
+    assert skills_of(document, tmp_path).list() == ["x.post"]
+
+
+@pytest.mark.parametrize(
+    ("media_type", "sent_type"),
+    [
+        ("application/x-www-form-urlencoded; charset=utf-8", "application/x-www-form-urlencoded"),
+        ("Multipart/Form-Data", "multipart/form-data"),
+        ("application/json; version=2", "application/json; version=2"),
+    ],
+)
+def test_the_media_type_of_a_body_may_have_parameters_and_capitals(
+    media_type: str, sent_type: str
+) -> None:
+    schema = {"type": "object", "properties": {"a": TEXT}}
+    document = document_with({"requestBody": body(schema, media_type)})
+    operation, _, _ = Document(document, "", "https://api.example").operation("POST", "/x")
+
+    assert operation.body is not None
+    assert operation.body.media_type == sent_type
 
 
 def test_a_path_without_its_parameter_is_left_out(

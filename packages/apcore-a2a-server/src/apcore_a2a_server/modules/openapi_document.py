@@ -183,7 +183,10 @@ class Document:
             return str(variable.get("default", "")) if is_object(variable) else match[0]
 
         declared_url = PLACEHOLDER.sub(default, str(server.get("url") or "/"))
-        url = urljoin(self._location, declared_url)
+        try:
+            url = urljoin(self._location, declared_url)
+        except ValueError:  # an invalid IPv6 address
+            url = ""
         if not url.startswith(("http://", "https://")):
             raise TargetError(
                 f"{label_of(self._location)} does not say at which host the API is: its server "
@@ -233,15 +236,24 @@ class Document:
         """Return the credentials of the first security requirement whose credentials are all set.
 
         If the document has no security schemes, `APCORE_A2A_OPENAPI_TOKEN` has a bearer token.
+
+        Raises:
+            DocumentError: No requirement has only schemes that are declared and supported.
+            TargetError: A credential can't be sent.
         """
         if not self._schemes:
             token = _secret(OPENAPI_TOKEN)
             return [_bearer(token)] if token else []
         requirements: Any = declaration.get("security", self._document.get("security")) or [{}]
         missing: list[str] = []
+        unsupported: DocumentError | None = None
         # a requirement without credentials comes last
         for requirement in sorted(filter(is_object, requirements), key=operator.not_):
-            by_scheme = {name: self._credential(name) for name in requirement}
+            try:
+                by_scheme = {name: self._credential(name) for name in requirement}
+            except DocumentError as error:
+                unsupported = unsupported or error
+                continue
             credentials = [item for item in by_scheme.values() if item is not None]
             if len(credentials) == len(by_scheme):
                 return credentials
@@ -249,6 +261,8 @@ class Document:
             missing.append(" and ".join(sorted(variables)))
         if missing:
             self.missing_variables.add(f"{' or '.join(missing)} (or {OPENAPI_TOKEN})")
+        elif unsupported:
+            raise unsupported
         return []
 
     def _credential(self, name: str) -> Credential | None:
@@ -342,13 +356,16 @@ class Inputs:
             if is_required:
                 raise DocumentError(f"request bodies of {media_type} are not supported")
             return None
-        schema: Any = content[media_type].get("schema") or {}
+        media_type_object: Any = content[media_type]
+        schema: Any = media_type_object.get("schema") or {}
         self._document.resolve(schema)  # fails if its references never end
         converted = self._converter.convert(schema)
-        media_type = "application/json" if media_type in ANY_TYPES else media_type
+        plain_type = _plain_type(media_type)
+        if plain_type in (*BODY_TYPES, *ANY_TYPES):
+            media_type = "application/json" if plain_type in ANY_TYPES else plain_type
         body_schema = self._converter.definition(converted)
         properties = body_schema.get("properties")
-        files = _files(body_schema, content[media_type]) if media_type == MULTIPART else {}
+        files = _files(body_schema, media_type_object) if media_type == MULTIPART else {}
         if media_type == MULTIPART and not is_object(properties):
             raise DocumentError(f"a request body of {MULTIPART} must have properties")
         if (
@@ -416,10 +433,15 @@ def _json_schema(holder: Mapping[str, Any]) -> Any:
 
 def _preference(media_type: str) -> int:
     """Return the rank of a media type: 0 for JSON, then `BODY_TYPES`, then unsupported types."""
-    media_type = media_type.partition(";")[0].strip().lower()
+    media_type = _plain_type(media_type)
     if is_json(media_type) or media_type in ANY_TYPES:
         return 0
     return [*BODY_TYPES, media_type].index(media_type) + 1
+
+
+def _plain_type(media_type: str) -> str:
+    """Return a media type in lowercase, without its parameters."""
+    return media_type.partition(";")[0].strip().lower()
 
 
 def warn(name: str, reason: str) -> None:
