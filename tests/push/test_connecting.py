@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import httpcore
 import pytest
 import trustme
 from apcore_a2a_server.push import PushSettings
@@ -193,6 +194,23 @@ async def test_an_attempt_fails_if_all_addresses_refuse_the_connection() -> None
     async with posting(FakeResolver([HERE, THERE]), dev=True) as post:
         answer = await post(f"http://{NAME}:{port}/")
     assert answer == WebhookResponse(0, "ConnectError", kind="connection")
+
+
+async def test_an_address_has_the_time_that_others_have_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares: list[float] = []
+
+    async def connect(_: Any, host: str, port: int, seconds: float) -> None:
+        shares.append(seconds)
+        raise httpcore.ConnectError if len(shares) == 1 else httpcore.ConnectTimeout
+
+    monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect)
+    async with posting(FakeResolver([OUTSIDE, "93.184.215.15"]), timeout=8) as post:
+        answer = await post(f"https://{NAME}/")
+
+    assert shares == [pytest.approx(4, abs=1), pytest.approx(8, abs=1)]
+    assert answer == WebhookResponse(0, "no answer in 8 s", kind="timeout")
 
 
 # Redirects and proxies

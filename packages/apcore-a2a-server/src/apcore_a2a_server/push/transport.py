@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
@@ -87,7 +88,7 @@ class WebhookTransport:
                 async for _ in response.aiter_stream():
                     continue
                 return result
-        except TimeoutError:
+        except (TimeoutError, httpcore.TimeoutException):
             failure = f"no answer in {self._timeout:g} s", "timeout"
         except BusyError:
             failure = "its host can't be resolved now", "unresolved"
@@ -198,15 +199,21 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             if self._guard is None
             else await self._guard.addresses(host, port, _principal.get())
         )
-        # Each address has its share of the timeout, so that an address that drops packets leaves
+        # Each address has its share of the time left, so that an address that drops packets leaves
         # time for the others.
-        share = None if timeout is None else timeout / len(addresses)
-        for address in addresses[:-1]:
+        start = time.monotonic()
+
+        def share(count: int) -> float | None:
+            seconds = time.monotonic() - start
+            return None if timeout is None else max(timeout - seconds, 0) / count
+
+        for index, address in enumerate(addresses[:-1]):
+            seconds = share(len(addresses) - index)
             try:
-                return _BoundedStream(await self._inner.connect_tcp(address, port, share))
+                return _BoundedStream(await self._inner.connect_tcp(address, port, seconds))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return _BoundedStream(await self._inner.connect_tcp(addresses[-1], port, share))
+        return _BoundedStream(await self._inner.connect_tcp(addresses[-1], port, share(1)))
 
 
 def _proxy(proxy_url: str) -> httpcore.Proxy:
