@@ -195,6 +195,11 @@ def test_tenants_have_several_notations(write: Write, monkeypatch: pytest.Monkey
     assert read("--tenant", "skills") == {"tenant": ["skills"]}
 
 
+def test_an_item_of_a_list_in_the_config_file_may_have_spaces(write: Write) -> None:
+    expected = {"cors_origins": ["my apis/a.yaml", "b.yaml"]}
+    assert read("--config", write(**expected)) == expected
+
+
 @pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Write) -> None:
     wrong_values: list[tuple[str, Any]] = [

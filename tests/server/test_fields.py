@@ -144,6 +144,8 @@ def test_values_within_bounds_are_accepted() -> None:
         ("delays", "1, 2.5 3", [1.0, 2.5, 3.0]),
         ("delays", ["1,2", 3], [1.0, 2.0, 3.0]),
         ("names", "", []),
+        ("names", ["my apis/a.yaml", "b,c"], ["my apis/a.yaml", "b,c"]),
+        ("names", ("a b", "c"), ["a", "b", "c"]),
     ],
 )
 def test_values_are_read_from_text_and_yaml(name: str, written: Any, value: Any) -> None:

@@ -156,8 +156,11 @@ class Option:
             if not all(isinstance(item, kind.types) for item in objects):
                 raise ValueError
             if kind.is_list:
-                texts = " ".join(str(item) for item in items if item not in objects)
-                return [*map(kind.parse, texts.replace(",", " ").split()), *objects]
+                texts = [str(item) for item in items if item not in objects]
+                # text in a list of YAML is one item, unlike that of a flag; numbers have no spaces
+                if not isinstance(value, list) or str not in kind.types:
+                    texts = " ".join(texts).replace(",", " ").split()
+                return [*map(kind.parse, texts), *objects]
             return kind.parse(str(value))
         except (ValueError, KeyError):
             problem = f"takes {kind.description}, not {self._shown(value)}"

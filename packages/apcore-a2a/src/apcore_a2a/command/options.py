@@ -284,10 +284,13 @@ def as_written(ctx: click.Context, name: str) -> str:
 
 def _read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     name = param.name or ""
-    if ctx.get_parameter_source(name) not in SOURCES:
+    source = ctx.get_parameter_source(name)
+    if source not in SOURCES:
         return None
+    # click makes a tuple of a list, whose items may have spaces, as of the words of a flag
+    written = (ctx.default_map or {}).get(name) if source is ParameterSource.DEFAULT_MAP else None
     try:
-        return OPTIONS[name].read(value)
+        return OPTIONS[name].read(written if isinstance(written, list) else value)
     except OptionError as error:
         raise CommandConfigurationError(f"{as_written(ctx, name)} {error.problem}") from None
 
@@ -352,7 +355,7 @@ def config_section(config: Any) -> dict[str, Any]:
 
 
 def _as_default(declared: Option, value: Any) -> Any:
-    """Return a value of the config file as click expects it: a list for a repeatable flag."""
+    """Return a value of the config file as click expects it: several for a repeatable flag."""
     if declared.kind is PAIRS and isinstance(value, MAPPING):
         return [f"{name}={item}" for name, item in value.items()]
     if declared.kind is OBJECTS and isinstance(value, MAPPING):
@@ -361,4 +364,4 @@ def _as_default(declared: Option, value: Any) -> Any:
             for name, item in value.items()
         ]
     is_list = declared.kind is not None and declared.kind.is_list
-    return [value] if is_list and not isinstance(value, SEQUENCE) else value
+    return (value,) if is_list and not isinstance(value, SEQUENCE) else value
