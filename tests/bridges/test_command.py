@@ -358,13 +358,14 @@ async def test_programs_do_not_inherit_the_secrets_of_the_server(
     assert "hunter2" not in output
 
 
-async def test_a_text_that_begins_like_an_option_is_not_read_as_one() -> None:
+@pytest.mark.parametrize("argument", ["{text}", "{text} {text}"])
+async def test_a_text_that_begins_like_an_option_is_not_read_as_one(argument: str) -> None:
     parse = (
         "from argparse import ArgumentParser; p = ArgumentParser(); p.add_argument('words'); "
         "p.add_argument('--wipe', action='store_true'); print(p.parse_args())"
     )
-    agent = CommandAgent([sys.executable, "-c", parse, "{text}"])
+    agent = CommandAgent([sys.executable, "-c", parse, argument])
     async with serving_agent(agent) as url, client_of(url) as client:
-        output = (await client.send_message("--wipe")).value
+        output = (await client.send_message("--wipe=1")).value
     assert "wipe=False" in output
     assert "--wipe" in output

@@ -33,7 +33,7 @@ GRACE = 5.0
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output with one JSON document, in bytes."""
 MAX_ATTEMPTS = 100
-"""Maximum number of attempts to parse a document of several lines; an attempt may take long."""
+"""Maximum number of attempts to parse a document of several lines; one may take a long time."""
 SECRET_PREFIX = "APCORE_"
 """Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
@@ -164,7 +164,9 @@ class CommandAgent(Agent):
             # a text that begins like an option must not be read as one
             safe_text = f" {text}" if text.startswith("-") else text
             filled = [
-                safe_text if word == TEXT_PLACEHOLDER else word.replace(TEXT_PLACEHOLDER, text)
+                word.replace(
+                    TEXT_PLACEHOLDER, safe_text if word.startswith(TEXT_PLACEHOLDER) else text
+                )
                 for word in arguments
             ]
             return [Command(filled)]
@@ -279,7 +281,8 @@ def _document_in(text: str) -> Any:
         try:
             value, end = decoder.raw_decode(line[0])
         except json.JSONDecodeError as error:
-            is_incomplete = error.pos >= len(line[0].rstrip())  # unlike "[warning] old"
+            # an error at the end of the line; in "[warning] old" it comes earlier
+            is_incomplete = error.pos >= len(line[0].rstrip())
             if not is_incomplete or attempts == MAX_ATTEMPTS:
                 continue
             attempts += 1
