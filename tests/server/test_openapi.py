@@ -652,7 +652,7 @@ def test_an_unsupported_scheme_does_not_hide_a_supported_alternative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schemes = {**SCHEMES, "mtls": {"type": "mutualTLS"}}
-    security = [{"mtls": []}, {"bearerAuth": []}]
+    security: list[Any] = [{"mtls": []}, {"bearerAuth": []}]
     document = document_with({"security": security}, components={"securitySchemes": schemes})
 
     assert skills_of(document, tmp_path).list() == ["x.post"]

@@ -131,7 +131,7 @@ def hash_key(key: str) -> str:
 
 
 def _encodings(header_value: str) -> Iterator[bytes]:
-    """Yield the possible keys in a header, in UTF-8; none that is too long.
+    """Yield the UTF-8 in which the key in a header may have been sent, unless it is too long.
 
     A server may decode the UTF-8 of a key as Latin-1; encoding as Latin-1 restores the UTF-8.
     """
@@ -204,7 +204,7 @@ def _to_identity(identity: IdentityLike) -> Identity:
     has_right_types = isinstance(roles, list | tuple) and isinstance(
         members.get("attrs") or {}, dict
     )
-    # None, which is no valid text, stands for roles or attrs of the wrong type
+    # if roles or attrs have the wrong type, add None, so that the check of the texts fails
     texts: list[Any] = [members.get("id"), members["type"], *(roles if has_right_types else [None])]
     has_valid_texts = all(isinstance(text, str) and text for text in texts)
     if not has_valid_texts or not members.keys() <= IDENTITY_MEMBERS:

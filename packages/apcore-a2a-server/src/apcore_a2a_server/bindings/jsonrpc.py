@@ -145,8 +145,9 @@ def check_media_type(headers: Mapping[str, str]) -> None:
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        shown_type = {"type": errors.ContentTypeNotSupportedError.__name__}
-        raise BodyTypeError("The body must be application/json", shown_type)
+        # clients see the type of A2A, not BodyTypeError
+        data = {"type": errors.ContentTypeNotSupportedError.__name__}
+        raise BodyTypeError("The body must be application/json", data)
 
 
 def _has_id(envelope: Json) -> bool:

@@ -171,7 +171,11 @@ class Authentication:
         self._credential_headers = frozenset(map(_credential_header, schemes.values()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on authenticated requests, and anonymous ones for public paths; refuse others."""
+        """Pass on authenticated requests, and those for public paths; refuse others.
+
+        Public paths of a tenant are passed on to anonymous callers, but not with refused
+        credentials.
+        """
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return

@@ -172,7 +172,7 @@ class Listing(Generic[T]):
     def _block_before(self, value: float, key: Callable[[T], float]) -> int:
         """Return the index of the last block that begins below *value*; 0 if none does."""
         blocks = self._blocks
-        if len(blocks) == 1 or key(blocks[-1][0]) < value:  # true of most items that are added
+        if len(blocks) == 1 or key(blocks[-1][0]) < value:  # the usual case
             return len(blocks) - 1
         return bisect_left(blocks, value, 1, key=lambda block: key(block[0])) - 1
 
@@ -283,7 +283,7 @@ class TaskIndex(Struct, gc=False):
 
         Args:
             query: The query, whose owner and context these tasks have.
-            position: Tasks before this position are returned; all that match are counted.
+            position: Only tasks with a lower number are returned; all that match are counted.
         """
         get_number, since = attrgetter(query.order), query.after or 0
         ended_lists = self._lists(query.state)
