@@ -13,7 +13,13 @@ import pytest
 from apcore import Identity
 from apcore_a2a_auth import JWTAuthenticator
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter, principal_of
+from apcore_a2a_server.middleware import (
+    Authentication,
+    FrontMiddleware,
+    RateLimit,
+    RateLimiter,
+    principal_of,
+)
 from apcore_a2a_server.middleware.auth import CALLER, named_client
 from apcore_a2a_server.middleware.errors import TENANT
 from limits.aio.storage import MemoryStorage
@@ -194,6 +200,15 @@ class SlowStorage(MemoryStorage):
         return await super().acquire_sliding_window_entry(key, limit, expiry, amount)
 
 
+class LostStorage(MemoryStorage):
+    """Storage that can't be reached; `limits` finds it by its scheme."""
+
+    STORAGE_SCHEME = ["async+lost"]  # noqa: RUF012  # as in its base class
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        raise ConnectionError("down")
+
+
 class NearStorage(SyncMemoryStorage):
     """Synchronous storage that is not the library's own; `limits` finds it by its scheme."""
 
@@ -206,6 +221,28 @@ async def test_concurrent_requests_do_not_exceed_the_limit(clock: Clock) -> None
     assert [answer.status for answer in answers].count(200) == 2
     delays = [answer.headers["retry-after"] for answer in answers if answer.status == 429]
     assert all(0 < int(seconds) <= 3600 for seconds in delays)
+
+
+async def test_requests_that_cannot_be_counted_are_refused_with_a_retry_after(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limiter = RateLimiter("2/minute", "async+lost://")
+    counted = FrontMiddleware(RateLimit(Response(), limiter))
+    refused = FrontMiddleware(Authentication(Response(), authenticator(), refusals=limiter))
+    for app in (counted, refused):
+        answer = await ask(app, headers=[("X-API-Key", "a wrong key")])
+        assert (answer.status, answer.json["error"]["status"]) == (503, "UNAVAILABLE")
+        assert int(answer.headers["retry-after"]) > 0
+    assert {record.__dict__["event"] for record in caplog.records} == {"rate_limits_failed"}
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
+async def test_calls_that_cannot_be_counted_are_refused_with_a_retry_after(dialect: str) -> None:
+    options: Any = {"skill_rate_limit": "1/hour", "rate_limit_storage": "async+lost://"}
+    async with serving({"work": ActionModule(echo)}, dialect, **options) as peer:
+        refusal = await peer.client.send(peer.request("send", peer.wire.params("work")))
+        assert refusal.status_code == 503
+        assert int(refusal.headers["retry-after"]) > 0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ A2AError                      (a2a-sdk)
 ├── RetryLaterError              -32029, HTTP 429
 │   ├── DrainingError         HTTP 503
 │   ├── NotStartedError       HTTP 503
+│   ├── RatesDownError        HTTP 503
 │   └── StoreDownError        HTTP 503
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
@@ -40,6 +41,13 @@ class NotStartedError(RetryLaterError):
         "The agent has not been started: the application that mounts the agent must run "
         "the agent's lifespan, router.lifespan_context"
     )
+    status = 503
+
+
+class RatesDownError(RetryLaterError):
+    """The storage of the rate limits is unavailable."""
+
+    message = "The storage of the rate limits can't be reached"
     status = 503
 
 

@@ -19,6 +19,7 @@ from starlette.types import Scope, Send
 from apcore_a2a_server.errors import (
     DrainingError,
     NotStartedError,
+    RatesDownError,
     RetryLaterError,
     StoreDownError,
     forget_frames,
@@ -73,6 +74,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     RetryLaterError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
     NotStartedError: (503, "UNAVAILABLE"),
+    RatesDownError: (503, "UNAVAILABLE"),
     StoreDownError: (503, "UNAVAILABLE"),
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),

@@ -13,7 +13,9 @@ from google.protobuf.json_format import MessageToDict
 from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .errors import TENANT, Refusal, is_public, refuse
+from apcore_a2a_server.errors import RatesDownError
+
+from .errors import TENANT, Refusal, is_public, refuse, uncounted
 from .logs import log_context
 
 ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
@@ -236,9 +238,15 @@ async def authenticate(
 
 
 async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | None:
-    """Count a refused request of an address; return a 429 if there were too many."""
+    """Count a refused request of an address.
+
+    Return a 429 if there were too many, and a 503 if it can't be counted.
+    """
     bucket = str(hash(address) % ADDRESS_BUCKETS)
-    seconds = 0 if refusals is None else await refusals.wait("refused", bucket)
+    try:
+        seconds = 0 if refusals is None else await refusals.wait("refused", bucket)
+    except RatesDownError as error:
+        return uncounted(error)
     if not seconds:
         return None
     headers = {"retry-after": str(seconds)}

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from apcore_a2a_server.errors import RatesDownError
+
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 """Methods that only read (RFC 9110 §9.2.1)."""
 TENANT = "apcore_a2a.tenant"
@@ -20,6 +22,11 @@ class Refusal(NamedTuple):
     status: int
     message: str
     headers: Mapping[str, str] = MappingProxyType({})
+
+
+def uncounted(error: RatesDownError) -> Refusal:
+    """Return the refusal of a request that can't be counted towards a rate limit."""
+    return Refusal(error.status, error.message, {"retry-after": str(error.retry_after)})
 
 
 async def refuse(

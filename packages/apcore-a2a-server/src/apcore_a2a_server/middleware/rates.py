@@ -3,6 +3,7 @@
 The library `limits` is imported late: it takes 150 ms, and most agents have no rate limits.
 """
 
+import logging
 import math
 import time
 from collections.abc import Collection
@@ -11,10 +12,13 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from apcore_a2a_server.errors import RatesDownError
 from apcore_a2a_server.fields import OptionError
 
 from .auth import caller_of, client_of
-from .errors import Refusal, is_public, refuse
+from .errors import Refusal, is_public, refuse, uncounted
+
+logger = logging.getLogger("apcore_a2a.middleware")
 
 MEMORY = "memory://"
 """The URL of the storage in this process."""
@@ -66,7 +70,19 @@ class RateLimiter:
         self._strategy = library.SlidingWindowCounterRateLimiter(backend)
 
     async def wait(self, *key: str) -> int:
-        """Count a use by *key* and return 0, or return the seconds until one is allowed."""
+        """Count a use by *key* and return 0, or return the seconds until one is allowed.
+
+        Raises:
+            RatesDownError: The storage is unavailable.
+        """
+        try:
+            return await self._wait(*key)
+        except Exception:  # each storage raises the errors of its own client library
+            extra = {"event": "rate_limits_failed"}
+            logger.exception("The storage of the rate limits failed", extra=extra)
+            raise RatesDownError from None
+
+    async def _wait(self, *key: str) -> int:
         # A use that one of several rates refuses must not count for the others, so all are tested
         # first. A concurrent use may still take the last place before the hit.
         for item in self._items:
@@ -137,7 +153,10 @@ class RateLimit:
 
 async def check_rate(limiter: RateLimiter, principal: str, client: str) -> Refusal | None:
     """Count a request of *client*, as `client_of` names it; return a refusal, if any."""
-    seconds = await limiter.wait("principal" if principal else "address", client)
+    try:
+        seconds = await limiter.wait("principal" if principal else "address", client)
+    except RatesDownError as error:
+        return uncounted(error)
     if not seconds:
         return None
     return Refusal(429, "Too many requests", {"retry-after": str(seconds)})
