@@ -1,6 +1,6 @@
 """JSON Schemas of modules, and the metadata that says how to present a module over A2A."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -106,6 +106,21 @@ VALUES = ("default", "const", "enum", "examples")
 """Keywords whose values are data, even if they look like schemas."""
 
 
+def map_subschemas(schema: Schema, convert: Callable[[Any], Any]) -> Json:
+    """Return a copy of a schema, with each value that may hold schemas converted.
+
+    >>> map_subschemas({"properties": {"default": 1}, "items": 2, "default": 3}, str)
+    {'properties': {'default': '1'}, 'items': '2', 'default': 3}
+    """
+    result: Json = {}
+    for keyword, value in schema.items():
+        if keyword in SCHEMAS_BY_NAME and is_object(value):
+            result[keyword] = {name: convert(item) for name, item in value.items()}
+        else:
+            result[keyword] = value if keyword in VALUES else convert(value)
+    return result
+
+
 def with_property_order(schema: Any) -> Any:
     """Return a copy of a schema that keeps the order of its properties in `propertyOrder`.
 
@@ -116,12 +131,7 @@ def with_property_order(schema: Any) -> Any:
         return [with_property_order(item) for item in schema]
     if not is_object(schema):
         return schema
-    result: Json = {}
-    for keyword, value in schema.items():
-        if keyword in SCHEMAS_BY_NAME and is_object(value):
-            result[keyword] = {name: with_property_order(item) for name, item in value.items()}
-        else:
-            result[keyword] = value if keyword in VALUES else with_property_order(value)
+    result = map_subschemas(schema, with_property_order)
     properties = schema.get("properties")
     if is_object(properties) and list(properties) != sorted(properties):
         result["propertyOrder"] = list(properties)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
+from apcore_a2a_core.schema import map_subschemas
 from apcore_a2a_core.values import is_array, is_object
 from pydantic import BaseModel
 from pydantic_core import SchemaValidator
@@ -128,12 +129,6 @@ def _with_function(schema: Any, kind: str) -> Any:
 # JSON Schemas
 
 TURN = "x-apcore-turn"
-CONSTANTS = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are not schemas."""
-NAMED_SCHEMAS = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
-)
-"""Keywords whose values are schemas by name; a name may be equal to a keyword."""
 ITEM_KEYWORDS = ("items", "contains", "unevaluatedItems")
 """Keywords with a schema for the items of an array."""
 MANY_MEMBERS = 20
@@ -184,12 +179,7 @@ def _with_turns(schema: Any) -> Any:
         return [*map(_with_turns, schema)]
     if not is_object(schema):
         return schema
-    result: Json = {}
-    for keyword, value in schema.items():
-        if keyword in NAMED_SCHEMAS and is_object(value):
-            result[keyword] = {name: _with_turns(member) for name, member in value.items()}
-        else:
-            result[keyword] = value if keyword in CONSTANTS else _with_turns(value)
+    result = map_subschemas(schema, _with_turns)
     for name in ITEM_KEYWORDS:
         if is_object(result.get(name)):
             result[name] = {TURN: True, **result[name]}
