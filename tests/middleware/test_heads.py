@@ -126,6 +126,18 @@ async def test_a_large_body_does_not_count_towards_the_next_head() -> None:
     assert status_of(await answer_to(large, large + HEALTH[:10])) == 200
 
 
+@pytest.mark.anyio
+async def test_the_heads_of_pipelined_requests_do_not_count_together() -> None:
+    protocol, transport = connected_protocol(RecordingApp(reads=True))
+    pipelined = request("/", "X: " + "x" * 3000 + "\r\n", verb="GET") * 30
+    protocol.data_received(pipelined[:-10])
+    protocol.data_received(pipelined[-10:])
+    assert transport.written == b""  # no refusal
+    assert not transport.is_closing()
+    assert len(protocol.pipeline) == 29
+    protocol.connection_lost(None)
+
+
 CHUNKED = request("/", "Transfer-Encoding: chunked\r\n")
 ENDLESS_ELEMENTS = {
     "trailer": CHUNKED + b"0\r\na: ",

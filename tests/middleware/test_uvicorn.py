@@ -20,7 +20,7 @@ from .test_heads import FakeTransport
 
 PROTOCOL = [
     *("connection_made", "connection_lost", "data_received"),
-    *("on_message_begin", "on_headers_complete", "on_body"),
+    *("on_message_begin", "on_headers_complete", "on_body", "on_message_complete"),
     *("loop", "transport", "flow", "cycle", "headers", "pipeline", "timeout_keep_alive_task"),
 ]
 SERVER = [

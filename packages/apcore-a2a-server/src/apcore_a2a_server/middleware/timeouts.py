@@ -104,6 +104,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._was_waiting = False
         self._body_size = self._overhead = 0  # bytes of the body, and all other bytes
         self._read_body_size = 0  # bytes of bodies in the current read
+        self._has_read_end = False  # whether a request ended in the current read
 
     def connection_made(self, transport: Any) -> None:
         """Start the timeout of the first request."""
@@ -120,7 +121,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; start the timer if the request is not complete."""
-        self._read_body_size = 0
+        self._read_body_size, self._has_read_end = 0, False
         super().data_received(data)
         is_arriving = self._is_arriving()
         if not is_arriving and self._unanswered_cycle() is not None:
@@ -128,7 +129,10 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         if not self._received:
             self._began_at = self._clock.time()
         self._received += len(data)
-        self._overhead += len(data) - self._read_body_size
+        # The parser does not say where in a read a request begins. Behind another one, the
+        # request is counted from the next read on, so that it does not pay for earlier heads.
+        if not self._has_read_end:
+            self._overhead += len(data) - self._read_body_size
         if is_arriving and self._is_too_large():
             self._close(TOO_LARGE_RESPONSE)
         elif self._timer is None and not self._is_busy():
@@ -158,6 +162,11 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._body_size += len(body)
         self._read_body_size += len(body)
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the rest of the read belongs to other requests."""
+        self._has_read_end = True
+        super().on_message_complete()
 
     def _is_arriving(self) -> bool:
         """Return whether a part of a request is still to come."""
