@@ -339,6 +339,22 @@ async def test_a_malformed_question_fails_the_task(details: Json) -> None:
         assert state_of(await send_parts(peer, {})) == "failed"
 
 
+async def test_a_question_whose_details_are_no_object_fails_the_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class TextDetailsError(Exception):
+        code = "INPUT_REQUIRED"
+        details = "not an object"
+
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        raise TextDetailsError
+
+    async with serving({"work": ActionModule(action)}) as peer:
+        assert state_of(await send_parts(peer, {})) == "failed"
+    events = [record.__dict__.get("event") for record in caplog.records]
+    assert "run_crashed" not in events
+
+
 async def test_of_an_answer_in_text_and_data_only_the_data_counts() -> None:
     async with serving({"work": asking_module("When?", "day")}) as peer:
         task = await send_parts(peer, {"guests": 2})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import clean, load_json, to_json
@@ -153,7 +153,10 @@ def _members_of_question(error: BaseException) -> dict[str, Any]:
     Raises:
         ValueError: The question is malformed.
     """
-    details: dict[str, Any] = getattr(error, "details", None) or {}
+    given: object = getattr(error, "details", None) or {}
+    if not isinstance(given, Mapping):
+        raise ValueError("The details of a question must be an object")
+    details = cast("Mapping[str, Any]", given)
     field, choices, schema = (details.get(name) for name in ("field", "choices", "schema"))
     if not (field is None or (isinstance(field, str) and field)):
         raise ValueError("The field of a question must be the name of an input")
