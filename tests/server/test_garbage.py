@@ -172,6 +172,19 @@ async def test_a_send_that_a_full_store_refuses_leaves_no_frames(dialect: str) -
         assert names_of_frames(garbage) == []
 
 
+async def test_the_errors_of_a_group_lose_their_frames_too() -> None:
+    async def fail() -> None:
+        raise ValueError("in a task group")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+    (member,) = caught.value.exceptions
+    assert member.__traceback__ is not None
+    forget_frames(caught.value)
+    assert member.__traceback__ is None
+
+
 def test_errors_that_define_equality_lose_their_frames_too() -> None:
     class OddError(Exception):
         def __eq__(self, other: object) -> bool:

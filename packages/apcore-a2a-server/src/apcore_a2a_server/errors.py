@@ -11,7 +11,8 @@ A2AError                      (a2a-sdk)
 StaleTaskError                never leaves the server
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
 
@@ -90,14 +91,20 @@ def refusal(error: dict[str, Any]) -> A2AError:
 def forget_frames(error: BaseException) -> None:
     """Drop the tracebacks of an error that has been handled, and of the errors that led to it.
 
+    The members of an exception group have led to it, too.
+
     A traceback refers to the frames that it passed, with the request in their variables, and some
     of these frames refer to the error. Without this function, the request would stay in memory
     until the garbage collector finds the cycle.
     """
-    errors = [error]
+    errors, known_ids = [error], {id(error)}
     for handled in errors:  # grows during the loop
         handled.__traceback__ = None
-        causes = (handled.__cause__, handled.__context__)
-        # compared by identity, since errors of modules may define equality
-        known_ids = {id(known) for known in errors}
-        errors += [cause for cause in causes if cause is not None and id(cause) not in known_ids]
+        members: Sequence[BaseException] = ()
+        if isinstance(handled, BaseExceptionGroup):
+            members = cast("BaseExceptionGroup[BaseException]", handled).exceptions
+        for cause in (handled.__cause__, handled.__context__, *members):
+            # compared by identity, since errors of modules may define equality
+            if cause is not None and id(cause) not in known_ids:
+                known_ids.add(id(cause))
+                errors.append(cause)
