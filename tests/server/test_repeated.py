@@ -51,6 +51,24 @@ async def test_the_key_can_be_in_the_messages_metadata() -> None:
         assert action.calls == 1
 
 
+async def test_a_key_of_null_in_the_metadata_leaves_the_key_of_the_header() -> None:
+    action = CountingAction()
+    async with serving({"work": ActionModule(action)}) as peer:
+        metadata = {"idempotencyKey": None}
+        first = await send(peer, headers=KEY, metadata=metadata)
+        second = await send(peer, headers=KEY, metadata=metadata)
+        assert second.task["id"] == first.task["id"]
+        assert action.calls == 1
+
+
+async def test_the_refusal_of_an_invalid_key_says_where_the_key_was() -> None:
+    async with serving({"work": ActionModule(CountingAction())}) as peer:
+        in_header = await send(peer, headers={"Idempotency-Key": "a b"})
+        assert "Idempotency-Key" in in_header.body["error"]["message"]
+        in_metadata = await send(peer, metadata={"idempotencyKey": "a b"})
+        assert "metadata.idempotencyKey" in in_metadata.body["error"]["message"]
+
+
 async def test_without_a_key_every_send_creates_a_task() -> None:
     action = CountingAction()
     async with serving({"work": ActionModule(action)}) as peer:

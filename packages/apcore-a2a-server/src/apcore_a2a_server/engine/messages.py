@@ -143,20 +143,21 @@ def is_detached(request: SendMessageRequest, streaming: bool) -> bool:
 def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> SendKey | None:
     """Return the idempotency key of a send, or None if it has none.
 
-    It comes from the member `idempotencyKey` of the message's metadata, else from the header
-    `Idempotency-Key`. The message id does not serve as a key, since clients reuse ids.
+    It comes from the member `idempotencyKey` of the message's metadata, or if that is missing or
+    null, from the header `Idempotency-Key`. The message id does not serve as a key, since clients
+    reuse ids.
 
     Raises:
         InvalidParamsError: The key or the skill id is malformed.
     """
     message = request.message
-    text: object = headers.get("idempotency-key")
-    if "idempotencyKey" in message.metadata:
-        text = message.metadata["idempotencyKey"]
+    text, source = message.metadata.get("idempotencyKey"), "metadata.idempotencyKey"
+    if text is None:
+        text, source = headers.get("idempotency-key"), "Idempotency-Key"
     if text is None:
         return None
     if not isinstance(text, str) or not KEY_PATTERN.fullmatch(text):
-        raise invalid("metadata.idempotencyKey", "must have 1 to 256 visible ASCII characters")
+        raise invalid(source, "must have 1 to 256 visible ASCII characters")
     target = [message.context_id, message.task_id, named_skill(request) or ""]
     digest = sha256("\0".join(target).encode())
     for message_part in message.parts:
