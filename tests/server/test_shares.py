@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from apcore_a2a_server import Limits
 from apcore_a2a_server.fields import OptionError
-from apcore_a2a_server.modules.threads import ThreadPool, large_values, slow_checks
+from apcore_a2a_server.modules.threads import (
+    ThreadPool,
+    ThreadPoolError,
+    large_values,
+    slow_checks,
+)
 
 from .checking_client import Answer
 from .inloop import (
@@ -245,6 +250,22 @@ async def test_clients_take_turns_when_their_calls_wait() -> None:
         blocking.release.set()
         await asyncio.gather(*calls)
     assert order == ["ada", "bob", "cat", "ada", "bob", "ada", "ada"]
+
+
+async def test_a_call_for_which_the_system_has_no_thread_is_refused_and_leaves_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = ThreadPool(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(2):
+            with pytest.raises(ThreadPoolError, match="no more threads"):
+                await asyncio.wait_for(pool.run(str, 1), 5)
+    assert (pool.running, pool.stuck) == (0, 0)
+    assert await pool.run(str, 1) == "1"
 
 
 async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:

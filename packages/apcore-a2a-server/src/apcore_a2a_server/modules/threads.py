@@ -213,7 +213,7 @@ class ThreadPool:
             client: The client whose call it is.
 
         Raises:
-            ThreadPoolError: Too many threads are stuck.
+            ThreadPoolError: Too many threads are stuck, or the system has no more threads.
         """
         if _inside.get():  # a module called from a module's thread runs there
             return function(*args)
@@ -237,8 +237,13 @@ class ThreadPool:
             if self.is_full(call.client):
                 call.result.set_exception(ThreadPoolError("Too many synchronous modules are stuck"))
                 continue
+            try:
+                thread = self._idle_thread()
+            except RuntimeError:  # a limit of the operating system
+                call.result.set_exception(ThreadPoolError("The system has no more threads"))
+                continue
             self._running.add(call)
-            call.start(self._idle_thread())
+            call.start(thread)
         if self._waiting and self._timer is None:
             due = time.monotonic() + WINDOW
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry, due)
