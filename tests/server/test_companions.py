@@ -1,10 +1,12 @@
 """Companions that fail: the agent closes everything else."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.app.companions import Companions
 from apcore_a2a_server.fields import OptionError
 from starlette.responses import PlainTextResponse
 
@@ -85,3 +87,30 @@ async def test_the_store_is_closed_although_a_companion_fails(method: str) -> No
             assert store.is_open
     assert companion.calls == ["start", "aclose"]
     assert not store.is_open
+
+
+class SlowCompanion(FailingCompanion):
+    """A companion that takes a while to start and to close."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.ended: list[str] = []
+
+    async def start(self, registry: Any) -> None:
+        await asyncio.sleep(0.01)
+        self.ended.append("start")
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(0.01)
+        self.ended.append("aclose")
+
+
+@pytest.mark.parametrize("method", ["start", "aclose"])
+async def test_the_failure_of_a_companion_waits_for_the_other_companions(method: str) -> None:
+    first, last = SlowCompanion(), SlowCompanion()
+    companions = Companions([first, FailingCompanion(method), last])
+
+    call = companions.start(registry_of({})) if method == "start" else companions.aclose()
+    with pytest.raises(ValueError, match=method):
+        await call
+    assert first.ended == last.ended == [method]

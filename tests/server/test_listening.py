@@ -139,6 +139,19 @@ def test_a_socket_in_use_and_other_files_are_not_replaced(tmp_path: Path) -> Non
     assert file.read_text() == "kept"
 
 
+def test_the_socket_of_a_process_that_listens_in_the_meantime_is_not_removed(
+    tmp_path: Path,
+) -> None:
+    settings = ServeSettings(uds=str(tmp_path / "agent.sock"))
+    with listen(settings) as old_listener:
+        old_listener.close()  # the process still finishes its tasks
+        new_process = listen(settings)
+        new_process.__enter__()
+    assert (tmp_path / "agent.sock").exists()
+    new_process.__exit__(None, None, None)
+    assert not (tmp_path / "agent.sock").exists()
+
+
 @pytest.fixture
 def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,12 +24,12 @@ class Companions:
         self._companions = companions
 
     async def start(self, registry: Registry) -> None:
-        """Start all of them at the same time."""
-        await asyncio.gather(*(companion.start(registry) for companion in self._companions))
+        """Start all of them at the same time; raise the first error after the last has started."""
+        await _finish(companion.start(registry) for companion in self._companions)
 
     async def aclose(self) -> None:
-        """Close all of them at the same time."""
-        await asyncio.gather(*(companion.aclose() for companion in self._companions))
+        """Close all of them at the same time; raise the first error after the last is closed."""
+        await _finish(companion.aclose() for companion in self._companions)
 
     def health(self) -> dict[str, Any]:
         """Return the member `companions` of the health check; empty if there are none."""
@@ -75,6 +75,16 @@ class Companions:
 
     def _sum(self, name: str) -> float:
         return sum((Counter(companion.figures())[name] for companion in self._companions), 0.0)
+
+
+async def _finish(calls: Iterable[Awaitable[None]]) -> None:
+    """Wait for the end of all calls, and then raise the first error.
+
+    After a failure the caller closes what the other calls may still use.
+    """
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def figure_names(companions: Sequence[Companion]) -> list[str]:

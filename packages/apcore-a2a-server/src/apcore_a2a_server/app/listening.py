@@ -32,10 +32,12 @@ def listen(settings: ServeSettings) -> Generator[socket.socket]:
             yield listener
         return
     path = Path(socket_path(settings))
-    with _bind_unix(path) as listener:
-        try:
+    listener = _bind_unix(path)
+    try:
+        with listener:
             yield listener
-        finally:
+    finally:
+        if _is_abandoned(path):  # otherwise another process listens there by now
             path.unlink(missing_ok=True)
 
 
