@@ -417,3 +417,13 @@ async def test_in_development_mode_a_proxy_may_connect_to_loopback() -> None:
         await guard.check(f"http://{host}:8000/", "ada")
     for host in ("10.0.0.1", "intranet", METADATA):
         assert await refusal(guard, f"http://{host}:8000/") == NOT_PUBLIC
+
+
+async def test_in_development_mode_a_proxy_may_connect_to_loopback_only_if_listed() -> None:
+    settings = PushSettings(proxy=PROXY, dev=True, allowed_hosts=["hooks.example.com"])
+    guard = Guard(settings, unused_resolver)
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        assert await refusal(guard, f"http://{host}:8000/") == NOT_PUBLIC
+    for listed in ("localhost", "127.0.0.0/8"):
+        settings = PushSettings(proxy=PROXY, dev=True, allowed_hosts=[listed])
+        await Guard(settings, unused_resolver).check("http://localhost:8000/", "ada")

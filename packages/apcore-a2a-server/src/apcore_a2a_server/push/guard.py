@@ -40,6 +40,8 @@ INTERNAL_DOMAINS = frozenset(
     ["corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private"]
 )
 """Top-level domains that exist only inside private networks."""
+LOOPBACK = ip_address("127.0.0.1")
+"""The address that `localhost` stands for if it is not resolved."""
 NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 NOT_PUBLIC = "The webhook's host must have public addresses only"
 """Unknown names get this message too, so that clients can't find out internal names."""
@@ -168,12 +170,12 @@ class Guard:
     def _check_proxied(self, host: str) -> None:
         """Check the host of a URL as it is written, since the proxy resolves it."""
         host = host.lower().rstrip(".")
-        literal = literal_address(host)
+        literal = LOOPBACK if host == "localhost" else literal_address(host)
         labels = host.split(".")
         top_label = labels[-1]
         if literal is not None:
             is_allowed = self._allows(host, literal)
-        elif self._hosts.has_name(host) or (self._is_dev and host == "localhost"):
+        elif self._hosts.has_name(host):
             is_allowed = True
         else:
             is_single = len(labels) == 1
