@@ -198,6 +198,21 @@ async def test_the_cancellation_of_a_paused_task_calls_cancel() -> None:
     assert context.task_id == task.id
 
 
+async def test_the_context_of_a_canceled_question_has_the_caller() -> None:
+    executor = Executor(book)
+    server = serving_agent(executor, auth=HeaderAuth())
+    async with server as url, client_of(url, "ada") as client:
+        task = await client.reply(await client.send_message("A table"), "Friday")
+        await client.cancel_task(task.id)
+        for _ in range(100):
+            if executor.canceled:
+                break
+            await asyncio.sleep(0)
+    (context,) = executor.canceled
+    user = context.call_context.user
+    assert (user.user_name, user.is_authenticated) == ("ada", True)
+
+
 async def test_a_task_gets_its_state_from_the_last_status_of_the_executor() -> None:
     async def end(context: RequestContext, updater: TaskUpdater) -> None:
         state: Any = TaskState.Value(f"TASK_STATE_{context.get_user_input()}")

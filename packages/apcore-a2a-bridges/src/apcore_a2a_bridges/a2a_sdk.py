@@ -248,8 +248,8 @@ class ExecutorAgent(Agent):
         message.parts.extend(await self.contents(turn))
         request = SendMessageRequest(message=message)
         fill_message(turn.request_metadata, request.metadata)
-        identity = turn.context.identity
-        user = UnauthenticatedUser() if identity is None else Caller(identity.id)
+        name = _caller_of(turn)
+        user = UnauthenticatedUser() if name is None else Caller(name)
         return RequestContext(
             ServerCallContext(user=user, state={"turn": turn}),
             request,
@@ -278,6 +278,16 @@ class ExecutorAgent(Agent):
     def _add_metadata(turn: Turn, task: Task) -> None:
         metadata: Json = to_json(json_of(task.metadata))
         turn.metadata.update({n: v for n, v in metadata.items() if n not in RESERVED})
+
+
+def _caller_of(turn: Turn) -> str | None:
+    """Return the id of the caller's identity; None if anonymous.
+
+    When a paused task is abandoned, there is no identity, and this is the caller of the last turn.
+    """
+    identity = turn.context.identity
+    state: Json = turn.state or {}
+    return state.get("caller") if identity is None else identity.id
 
 
 def _options_of(card: AgentCard | None) -> Json:
@@ -348,7 +358,8 @@ def _settle(turn: Turn, task: Task) -> None:
     text, data = _text_and_data(status.message)
     if status.state in INTERRUPTED:
         del task.history[:]  # the store has the messages
-        turn.ask(text or INTERRUPTED[status.state], data, state={"task": json_of(task)})
+        state = {"task": json_of(task), "caller": _caller_of(turn)}
+        turn.ask(text or INTERRUPTED[status.state], data, state=state)
     if status.state == TaskState.TASK_STATE_FAILED:
         raise AgentFailedError(text or "The agent has failed")
     if status.state == TaskState.TASK_STATE_REJECTED:
