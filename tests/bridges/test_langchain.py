@@ -135,6 +135,17 @@ class Route:
     stops: tuple[Place, ...]
 
 
+async def test_an_only_input_that_is_a_model_is_typed() -> None:
+    class Trip(BaseModel):
+        place: Place
+
+    async def describe(trip: Trip) -> str:
+        return f"To {trip['place']['city']}"  # type: ignore[index]  # LangChain passes dicts
+
+    runnable = RunnableLambda(describe).with_types(input_type=Trip)
+    assert await answer_to(runnable, {"place": {"city": "Bern"}}) == "To Bern"
+
+
 async def test_models_and_dataclasses_become_data() -> None:
     route = RunnableLambda(lambda text: {"route": Route((Place(city=text), Place(city="Bern")))})
     assert await answer_to(route, "Rome") == {

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from apcore_a2a_core import File, Usage
 from apcore_a2a_core.media_types import type_of_file
-from apcore_a2a_core.schema import properties_of, resolved
+from apcore_a2a_core.schema import properties_of, resolved, types_of
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
@@ -178,7 +178,7 @@ class LangChainAgent(Agent):
         self._takes_mapping = bool(names) or self._has_messages_input
         if options.get("input_key"):
             self._takes_mapping = True
-        elif len(names) == 1 and fields[names[0]].get("type") in ("string", None):
+        elif len(names) == 1 and "string" in (types_of(fields[names[0]]) or {"string"}):
             (self.input_key,) = names
             self.input_schema = text_model(self.input_key)
         elif names and not options.get("input_mapper"):
@@ -277,7 +277,8 @@ def _inputs_of(runnable: Any) -> Mapping[str, Any]:
         schema = runnable.get_input_schema().model_json_schema()
     except PydanticUserError:  # a type that has no schema
         return {}
-    return properties_of(resolved(schema, schema))
+    properties = properties_of(resolved(schema, schema))
+    return {name: resolved(member, schema) for name, member in properties.items()}
 
 
 def _schema_without(model: Any, names: Iterable[str]) -> Any:
