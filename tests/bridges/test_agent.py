@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from apcore import Context, Executor, Registry
 from apcore_a2a_bridges import Agent, File, Progress, Turn, Usage, bridge
+from apcore_a2a_bridges.agent import text_model
 from apcore_a2a_client import A2AServerError, InputRequired, Part, Task, TaskFailedError
 from pydantic import BaseModel
 
@@ -367,24 +368,23 @@ async def test_a_typed_agent_gets_the_inputs_beside_its_text_too() -> None:
     assert task.value == "{'text': 'tea', 'copies': 2}"
 
 
+@pytest.mark.parametrize("name", ["riddle", "text"])
 @pytest.mark.parametrize("as_json_schema", [False, True])
 async def test_an_input_called_answer_is_kept_if_the_schema_declares_it(
-    as_json_schema: bool,
+    as_json_schema: bool, name: str
 ) -> None:
-    class Guess(BaseModel):
-        riddle: str
-        answer: str
+    guess_model = text_model(name, "answer")
 
     class Judge(Agent):
         """Judges a guess."""
 
-        input_schema: Any = Guess.model_json_schema() if as_json_schema else Guess
-        output_schema = Guess
+        input_schema: Any = guess_model.model_json_schema() if as_json_schema else guess_model
+        output_schema = guess_model
 
         async def run(self, turn: Turn) -> AsyncIterator[Any]:
             yield await self.mapped_input(turn)
 
-    guess = {"riddle": "What has keys?", "answer": "a piano"}
+    guess = {name: "What has keys?", "answer": "a piano"}
     assert (await ask(Judge(), guess)).value == guess
 
 
@@ -436,6 +436,21 @@ async def test_an_agent_is_closed_when_its_module_is_unregistered_or_its_server_
     async with serving_agent(ConnectedAgent()):
         pass
     assert closed.is_set()
+
+
+async def test_an_agent_may_be_closed_by_a_plain_function() -> None:
+    closings: list[str] = []
+
+    class PlainAgent(Agent):
+        """Holds a file."""
+
+        def close(self) -> Any:
+            closings.append("closed")
+
+    await asyncio.to_thread(PlainAgent().on_unload)
+    PlainAgent().on_unload()
+    await asyncio.sleep(0)
+    assert closings == ["closed"] * 2
 
 
 async def test_a_run_may_return_instead_of_yielding() -> None:

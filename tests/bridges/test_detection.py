@@ -93,7 +93,7 @@ def test_a_config_names_an_agent_and_perhaps_its_bridge() -> None:
     ("config", "error"),
     [
         ({}, "needs the key bridge, agent, or both"),
-        ({"bridge": "nope"}, "no bridge called nope; known ones are .*callable.*n8n"),
+        ({"bridge": "nope"}, "no bridge called nope; known ones are .*callable.*crewai.*n8n"),
         ({"bridge": "callable"}, "bridge callable needs the key agent"),
         ({"bridge": "a2a-sdk"}, "bridge a2a-sdk needs the key agent"),
         ({"bridge": "command"}, "option command is missing"),

@@ -170,7 +170,7 @@ class Agent:
     @property
     def takes_text(self) -> bool:
         """Whether the text of the user is the agent's only input."""
-        return self._input_names - {ANSWER} == {self.input_key}
+        return self._input_names == {self.input_key}
 
     @property
     def _input_names(self) -> set[str]:
@@ -235,9 +235,9 @@ class Agent:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run(self.close())
+            asyncio.run(maybe_await(self.close()))
         else:
-            task = loop.create_task(self.close())
+            task = loop.create_task(maybe_await(self.close()))
             _closing_tasks.add(task)
             task.add_done_callback(_closing_tasks.discard)
 
@@ -293,7 +293,7 @@ class Agent:
         return [parts.part_out(chunk, turn) for chunk in chunks if chunk is not None]
 
 
-_closing_tasks: set[asyncio.Task[None]] = set()
+_closing_tasks: set[asyncio.Task[Any]] = set()
 """Tasks of asyncio that close agents; an event loop has only weak references to its tasks."""
 
 

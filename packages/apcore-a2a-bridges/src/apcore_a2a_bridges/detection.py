@@ -42,6 +42,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "codex": ".coding_agents:CodexAgent",
     "callable": FUNCTION_BRIDGE,
     "command": ".command:CommandAgent",
+    "crewai": ".crewai:CrewAIAgent",
     "google-adk": ".google_adk:ADKAgent",
     "langchain": ".langchain:LangChainAgent",
     "langgraph": ".langgraph:LangGraphAgent",
