@@ -59,6 +59,7 @@ const expectedTypes = (error: string) =>
 export function messageOf(unit: OutputUnit, schema: JsonObject): string {
   if (unit.keyword === "required") return "This is required.";
   if (unit.keyword === "additionalProperties") return "This property is not in the skill's schema.";
+  if (unit.keyword === "false") return "This is not allowed.";
   if (unit.keyword === "pattern") {
     return `This does not match the pattern ${stringAt(schema, unit.keywordLocation) ?? "of the schema"}.`;
   }

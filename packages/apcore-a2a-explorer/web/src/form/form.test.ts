@@ -26,6 +26,13 @@ describe("an invalid value", () => {
     expect(messages({ anyOf: [{ type: "integer" }, { type: "string" }] }, true)).toEqual(["value: This must be an integer or a string."]);
   });
 
+  it("is reported if the schema allows no value", () => {
+    expect(messages(false as never, 1)).toEqual(["value: This is not allowed."]);
+    expect(messages({ prefixItems: [true], items: false }, [1, 2])).toEqual(["value.1: This is not allowed."]);
+    expect(messages({ anyOf: [false, { type: "string" }] }, 5)).toEqual(["value: This must be a string."]);
+    expect(messages({ additionalProperties: false }, { x: 1 })).toEqual(["value.x: This property is not in the skill's schema."]);
+  });
+
   it("is reported if several branches of oneOf match", () => {
     const both = { oneOf: [{ type: "integer" }, { minimum: 3 }] };
     expect(messages(both, 5)).toEqual(["value: This matches several options, but must match exactly one."]);
