@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from apcore_a2a_core.records import Payload
 from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease, Store
 from apcore_a2a_server.store.leases import LeaseKeeper, OnClaim
 from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.store.port import Renew
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.replicas import this_process
 from apcore_a2a_server.store.sqlite import SqliteStore
@@ -145,6 +147,44 @@ async def test_each_outage_is_logged_once(
         await keeper.stop()
     warnings = [line for line in caplog.messages if "renewed" in line]
     assert warnings == ["Leases could not be renewed: OSError"] * 2
+
+
+async def test_leases_are_renewed_although_the_store_could_not_connect_at_first(
+    caplog: pytest.LogCaptureFixture, unexpected_claim: OnClaim
+) -> None:
+    class ConnectingStore(InMemoryTaskStore):
+        """A store that connects in `renewing`, and is down at first."""
+
+        is_shared = True
+        connections = 0
+
+        @asynccontextmanager
+        async def renewing(self) -> AsyncIterator[Renew]:
+            self.connections += 1
+            if self.connections < 3:
+                raise OSError
+            async with super().renewing() as renew:
+                yield renew
+
+        async def renew(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+            loop.call_soon_threadsafe(renewed.set)
+            return ()
+
+    loop, renewed = asyncio.get_running_loop(), asyncio.Event()
+    store = ConnectingStore()
+    store.lease_seconds = 1
+    tasks = LiveTasks(store)
+    record = new_record()
+    await tasks.create(record, [record.task])
+    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, unexpected_claim)
+    keeper.start()
+    try:
+        await asyncio.wait_for(renewed.wait(), TIMEOUT)
+    finally:
+        await keeper.stop()
+    assert store.connections == 3
+    warnings = [line for line in caplog.messages if "renewed" in line]
+    assert warnings == ["Leases could not be renewed: OSError"]
 
 
 @pytest.mark.smoke

@@ -5,12 +5,12 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from random import random
 from typing import TypeAlias
 
 from .live import LiveTasks
-from .port import Claim, Lease
+from .port import Claim, Lease, Renew
 from .replicas import Replica
 
 logger = logging.getLogger("apcore_a2a.store")
@@ -79,13 +79,16 @@ class Heartbeat:
     async def _renew_leases(self) -> None:
         """Renew all leases, several times before they expire, and report this replica."""
         is_failing = False
+        renew: Renew | None = None
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
-        async with self._store.renewing() as renew:
+        async with AsyncExitStack() as stack:
             while True:
                 # The store renews the leases during the call, so their time counts from before it.
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):
+                        if renew is None:
+                            renew = await stack.enter_async_context(self._store.renewing())
                         lost_leases = await renew(leases, self._describe())
                 except Exception as error:  # a store may raise anything, and may be back soon
                     if not is_failing:  # log an outage once
