@@ -6,10 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from apcore_a2a_core.states import COMPLETED
-from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_core.states import COMPLETED, WORKING
+from apcore_a2a_server.store import Retention, UnavailableError
 from apcore_a2a_server.store.postgres import PostgresStore
-from apcore_a2a_server.store.testing.samples import begun, state_change
+from apcore_a2a_server.store.postgres.database import sql
+from apcore_a2a_server.store.testing.samples import begun, state_change, versions
 from apcore_a2a_server.store.testing.webhook_checks import hook, settle_all
 
 from .postgresql import Database
@@ -83,5 +84,64 @@ async def test_a_webhook_saved_during_a_change_whose_response_is_lost_is_notifie
         change = state_change(record, COMPLETED, lease)
         await store.change(change)
         assert await settle_all(store) == [("w1", 3)]
+    finally:
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_webhook_that_a_change_has_missed_is_notified_after_an_outage(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(server.url)
+    await store.start()
+    await store.clear()
+    write, add_missed, failures = store._write, store.add_missed, iter([UnavailableError])
+
+    async def write_and_miss(change: Any) -> Any:
+        row = await write(change)
+        if row is not None:  # a webhook that the change did not see
+            await store.save_webhooks("t1", [hook()])
+            row = {**row, "missed": True}
+        return row
+
+    async def be_unreachable_once(*args: Any) -> None:
+        for error in failures:
+            raise error
+        await add_missed(*args)
+
+    try:
+        record, lease = await begun(store)
+        monkeypatch.setattr(store, "_write", write_and_miss)
+        monkeypatch.setattr(store, "add_missed", be_unreachable_once)
+        await store.change(state_change(record, COMPLETED, lease))
+        assert await settle_all(store) == [("w1", 3)]
+    finally:
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_change_whose_log_could_not_be_trimmed_is_stored(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(server.url)
+    await store.start(retention=Retention(max_events=1))
+    await store.clear()
+    execute = store._database.execute
+
+    async def fail_to_trim(statement: Any, **parameters: Any) -> None:
+        if statement is sql.trim:
+            raise UnavailableError
+        await execute(statement, **parameters)
+
+    try:
+        record, lease = await begun(store)
+        monkeypatch.setattr(store._database, "execute", fail_to_trim)
+        change = state_change(record, WORKING, lease)
+        assert await store.change(change) == lease
+        assert await versions(store, "t1") == [1, 2, 3]
+        monkeypatch.undo()
+        await store.change(state_change(change.record, WORKING, lease))
+        assert await versions(store, "t1", after=3) == [4]
+        assert await store.events("t1", 0) is None
     finally:
         await store.close()

@@ -5,7 +5,7 @@ import os
 import resource
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import Claim, SendKey
 from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.postgres import store as postgres_store
 from apcore_a2a_server.store.replicas import this_process
 from apcore_a2a_server.store.sqlite import SqliteStore, file
 from apcore_a2a_server.store.sqlite.worker import Worker
@@ -199,3 +200,43 @@ async def test_a_database_that_became_read_only_prevents_writes_but_not_reads(
     server.sql("SELECT pg_reload_conf()")
     await database.change(state_change(record, COMPLETED, lease))
     await database.check()
+
+
+@asynccontextmanager
+async def locked(server: Database, table: str) -> AsyncIterator[None]:
+    """Lock a table, so that all statements that use it wait."""
+    connection = await asyncpg.connect(server.url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE apcore_a2a.{table}")
+            yield
+    finally:
+        await connection.close()
+
+
+async def test_a_database_that_does_not_reply_in_time_is_unavailable_for_that_reason(
+    server: Database, database: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "SHORTEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(database, "lease_seconds", 1)
+    async with locked(server, "tasks"):
+        with pytest.raises(UnavailableError, match="reached: no reply in time"):
+            await database.get("t1")
+
+
+async def test_leases_are_renewed_even_if_the_report_of_the_replica_cannot_be_saved(
+    server: Database, database: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "SHORTEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(database, "lease_seconds", 1)
+    (_, kept_lease), (_, lost_lease) = [
+        await begun(database, new_record(task_id)) for task_id in ("t1", "t2")
+    ]
+    await database.release([lost_lease])
+    await database.claim(1)
+    async with locked(server, "replicas"), database.renewing() as renew:
+        assert [*await renew([kept_lease, lost_lease], this_process())] == [lost_lease]
+    assert not await database.replicas()
+    async with database.renewing() as renew:
+        assert [*await renew([kept_lease], this_process())] == []
+    assert len(await database.replicas()) == 1

@@ -193,7 +193,7 @@ class Database(StatementRunner):
             await pool.expire_connections()  # the other connections may be lost as well
             if isinstance(error, asyncpg.DiskFullError):
                 raise DiskFullError(f"The database's disk is full: {error}") from error
-            raise UnavailableError(f"The database can't be reached: {error}") from error
+            raise UnavailableError(f"The database can't be reached: {_reason(error)}") from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Session]:
@@ -222,5 +222,9 @@ def unavailable_error(error: Exception) -> UnavailableError:
     if isinstance(error, ValueError) and not isinstance(error, asyncpg.InterfaceError):
         # Its text quotes part of the address and, if a slash is misplaced, of the password.
         return UnavailableError("The database's address is not a valid postgresql:// URL")
-    reason = str(error) or "no reply in time"
-    return UnavailableError(f"The database can't be used: {reason}")
+    return UnavailableError(f"The database can't be used: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error; a timeout has none."""
+    return str(error) or "no reply in time"

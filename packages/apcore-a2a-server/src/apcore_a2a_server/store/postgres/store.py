@@ -11,7 +11,12 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
 from apcore_a2a_core.values import read_json
 
-from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError, StoreError
+from apcore_a2a_server.store.exceptions import (
+    LeaseLostError,
+    StaleError,
+    StoreError,
+    UnavailableError,
+)
 from apcore_a2a_server.store.operator_port import OpenTasks
 from apcore_a2a_server.store.page_tokens import PageTokens
 from apcore_a2a_server.store.port import (
@@ -168,17 +173,19 @@ class PostgresStore(DatabaseOutbox):
             row = await self._write(change)
             # The reply to an earlier attempt may have been lost after the change was stored. The
             # retry is then stale because of this very change, and must not be refused.
-            return await self._find_stored(change) if row is None and is_retry else row
+            if row is None and is_retry:
+                row = await self._find_stored(change)
+            # The statements after the commit run in their own transactions: a statement does not
+            # see rows that concurrent transactions commit while it runs.
+            if row is not None and row["missed"]:
+                await self.add_missed(task_id, [event.version for event in change.state_events])
+            return row
 
         row = await retry_while_unavailable(attempt, self.lease_seconds)
         if row is None:
             raise await self._refusal(change)
         if self._notifier is not None:
             self._notifier.notify(task_id, record.version)
-        # The statements below run in their own transactions, after the commit: a statement
-        # does not see rows that concurrent transactions commit while it runs.
-        if row["missed"]:
-            await self.add_missed(task_id, [event.version for event in change.state_events])
         if row["missed"] or row["behind"]:
             await self.mark_next_due(task_id)
         if row["missed"] or row["notifies"]:
@@ -223,13 +230,14 @@ class PostgresStore(DatabaseOutbox):
         """Cut the event log down to its latest events once it has more than twice `max_events`."""
         limit = self.retention.max_events
         if record.version - first_event + 1 > 2 * limit:
-            await self._database.execute(
-                sql.trim,
-                task_id=record.task.id,
-                first=record.version - limit + 1,
-                version=record.version,
-                body=task_columns(record)["body"],
-            )
+            with suppress(UnavailableError):  # the change is stored; the next one trims the log
+                await self._database.execute(
+                    sql.trim,
+                    task_id=record.task.id,
+                    first=record.version - limit + 1,
+                    version=record.version,
+                    body=task_columns(record)["body"],
+                )
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
         """Return the task's record; if *owner* is given, only a task of that owner is read."""
@@ -333,7 +341,8 @@ class PostgresStore(DatabaseOutbox):
 
         async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
             lost_leases = await _extend(database, leases, self.lease_seconds) if leases else ()
-            await database.execute(sql.save_replica, **replica_parameters(replica))
+            with suppress(UnavailableError):  # the leases are renewed; the next call reports again
+                await database.execute(sql.save_replica, **replica_parameters(replica))
             return lost_leases
 
         try:
