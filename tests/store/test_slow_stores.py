@@ -11,7 +11,7 @@ from apcore_a2a_server.store import InMemoryTaskStore, Retention, SendKey
 from apcore_a2a_server.store.custom_stores import ScannedStore
 from apcore_a2a_server.store.exceptions import RepeatedError
 from apcore_a2a_server.store.testing import begun, new_record, state_change
-from apcore_a2a_server.store.testing.webhook_checks import hook
+from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 from msgspec import structs
 
 pytestmark = pytest.mark.anyio
@@ -167,3 +167,42 @@ async def test_notifications_are_given_up_even_if_the_store_cannot_be_read() -> 
     for task_id in ("t1", "t2"):
         assert [webhook.failure != "" for webhook in await store.webhooks(task_id)] == [True]
         assert await inner.get_push_config(task_id) is not None
+
+
+async def test_a_push_config_that_is_saved_during_an_erasure_does_not_outlive_its_task() -> None:
+    class StoreOfSlowConfigs(InMemoryTaskStore):
+        """A user's store that takes long to save push configs."""
+
+        async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
+            saving.set()
+            await released.wait()
+            await super().save_push_config(task_id, config)
+
+    saving, released, inner = asyncio.Event(), asyncio.Event(), StoreOfSlowConfigs()
+    store = ScannedStore(inner)
+    record, lease = await begun(store)
+    await store.change(state_change(record, COMPLETED, lease))
+    adding = asyncio.create_task(store.save_webhooks("t1", [hook()], []))
+    await saving.wait()
+    erasing = asyncio.create_task(store.delete_ended("ada"))
+    await asyncio.wait([erasing], timeout=0.1)
+    released.set()
+    await asyncio.gather(adding, erasing)
+    assert await store.get("t1") is None
+    assert await inner.get_push_config("t1") is None
+
+
+async def test_a_webhook_that_is_deleted_during_its_redelivery_gets_no_notifications() -> None:
+    store = SlowStore()
+    await begun(store, webhooks=[hook()])
+    (first,) = await claim_due(store)
+    assert await store.give_up(first, "status 500") == 2
+    store.released.clear()
+    redelivering = asyncio.create_task(store.redeliver("t1", "w1"))
+    await wait_for_waiting_calls(store)
+    deleting = asyncio.create_task(store.save_webhooks("t1", []))
+    await asyncio.wait([deleting], timeout=0.1)
+    store.released.set()
+    await asyncio.gather(redelivering, deleting)
+    assert store.backlog.pending == 0
+    assert not await claim_due(store)

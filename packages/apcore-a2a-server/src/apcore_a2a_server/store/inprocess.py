@@ -102,10 +102,11 @@ class InProcessStore(Store):
         task_ids = frozenset(await self.ended_tasks(owner))
         deleted = 0
         for task_id in task_ids:
-            self._outbox.update(task_id, ())
-            await self.write_webhooks(task_id, ())
-            self._pop_log(task_id)
-            deleted += await self.delete(task_id)
+            async with self._webhook_lock(task_id):  # a webhook saved now would outlive the task
+                self._outbox.update(task_id, ())
+                await self.write_webhooks(task_id, ())
+                self._pop_log(task_id)
+                deleted += await self.delete(task_id)
         for owner_and_key, (_, task_id) in [*self._send_keys.items()]:
             if task_id in task_ids:
                 del self._send_keys[owner_and_key]
@@ -332,14 +333,15 @@ class InProcessStore(Store):
             active = replace(matches[0], failure="")
             active_webhooks = [active if old is matches[0] else old for old in webhooks]
             await self._replace_webhooks(task_id, active_webhooks)
-        if not given_up_version:
-            return 0
-        record = await self.get(task_id)
-        events = await self.events(task_id, given_up_version - 1, 2 * self.retention.max_events)
-        if record is None or events is None:
-            return 0
-        state_events = [event for event in events if is_state(event.payload)]
-        return self._outbox.requeue(record, active, state_events)
+            if not given_up_version:
+                return 0
+            record = await self.get(task_id)
+            limit = 2 * self.retention.max_events
+            events = await self.events(task_id, given_up_version - 1, limit)
+            if record is None or events is None:
+                return 0
+            state_events = [event for event in events if is_state(event.payload)]
+            return self._outbox.requeue(record, active, state_events)
 
     @property
     def backlog(self) -> Backlog:
