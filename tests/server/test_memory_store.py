@@ -422,6 +422,20 @@ async def test_a_full_store_evicts_tasks_of_the_same_owner_first() -> None:
     assert await store.get("t0") is None
 
 
+async def test_all_owners_above_their_share_lose_tasks_before_the_caller_does() -> None:
+    store = InMemoryTaskStore()
+    await store.save(with_messages("mine", "m", owner="ada", context="1"))
+    for task_id in ("eve-1", "eve-2"):
+        await store.save(with_messages(task_id, "m" * 1000, owner="eve", context="2"))
+    await store.save(with_messages("bob", "m" * 5000, owner="bob", context="3"))
+    kept = ["bob"]  # of the owner that is furthest above its share
+    store.evict(1, "ada", kept, share=1500)
+    assert await store.get("eve-1") is None
+    store.evict(1, "ada", kept, share=1500)  # eve is within her share now
+    assert await store.get("mine") is None
+    assert {task_id for task_id in ("eve-2", "bob") if await store.get(task_id)} == {"eve-2", "bob"}
+
+
 async def test_a_full_store_deletes_expired_tasks_before_others() -> None:
     store = InMemoryTaskStore(ttl=0, max_capacity=3)
     await store.save(record("working", WORKING, owner="ada", context="open"))

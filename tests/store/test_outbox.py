@@ -5,9 +5,10 @@ from statistics import median
 
 import pytest
 from apcore_a2a_core.data import Task
+from apcore_a2a_core.states import WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import ClaimRequest, Notification, TaskRecord, Webhook
-from apcore_a2a_server.store.testing import begun, new_record
+from apcore_a2a_server.store.testing import begun, new_record, state_change
 from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +73,19 @@ async def test_the_backlog_of_each_principal_is_limited_separately() -> None:
     assert await store.limit_backlog(4) == 2
     assert [bool(webhook.failure) for webhook in store._webhooks["t3"]] == [True]
     assert await store.limit_backlog(4) == 0
+
+
+async def test_a_webhook_within_a_lowered_limit_is_kept_although_an_earlier_one_exceeds_it() -> (
+    None
+):
+    store = InMemoryTaskStore()
+    record, lease = await begun(store, webhooks=[hook()])
+    await store.change(state_change(record, WORKING, lease))
+    await begun(store, new_record("t2"), [hook(task_id="t2")])
+    assert await store.limit_backlog(2) == 3
+    failures = [(await store.webhooks(name))[0].failure for name in ("t1", "t2")]
+    assert failures == ["too many pending notifications", ""]
+    assert store.backlog.pending == 2
 
 
 async def test_notifications_outlive_their_deleted_task() -> None:

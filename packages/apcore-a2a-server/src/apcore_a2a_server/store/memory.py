@@ -300,9 +300,8 @@ class InMemoryTaskStore(InProcessStore):
             (name for name in bytes_of if bytes_of[name] > limit), key=bytes_of.__getitem__
         )
         while self.kept_bytes > target:
-            while owners_above_share and bytes_of[owners_above_share[-1]] <= limit:
-                owners_above_share.pop()
-            task_id = self._oldest_ended((*owners_above_share[-1:], owner), kept_ids)
+            first = [name for name in reversed(owners_above_share) if bytes_of[name] > limit]
+            task_id = self._oldest_ended((*first, owner), kept_ids)
             if task_id is None:
                 return
             self._evict(task_id)

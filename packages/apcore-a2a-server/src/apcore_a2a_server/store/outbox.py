@@ -284,7 +284,7 @@ class Outbox:
             for queue in [queue for queue in self._pending_queues() if queue.owner == owner]:
                 pending += len(queue.events)
                 if pending > max_pending:
-                    self._fail(queue, TOO_MANY)
+                    pending -= self._fail(queue, TOO_MANY)
         dead_letters, self._dead_letters = self._dead_letters, 0
         return dead_letters
 
