@@ -24,6 +24,7 @@ import httpx
 import pytest
 from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.store import TaskRecord
 
 from tests.facade.processes import (
@@ -511,6 +512,28 @@ async def test_an_answer_during_shutdown_is_refused_or_may_finish() -> None:
         answer = await answering
         assert answer.code == -32029 or (answer.state == "completed" and not ended)
         await draining
+
+
+@pytest.mark.anyio
+async def test_a_call_that_waits_for_its_rate_limit_is_refused_if_a_shutdown_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def wait(limiter: RateLimiter, *key: str) -> int:
+        asked.set()
+        await answered.wait()  # a storage that replicas share
+        return 0
+
+    monkeypatch.setattr(RateLimiter, "wait", wait)
+    async with serving({"work": always({})}, skill_rate_limit="9/minute") as peer:
+        sending = asyncio.create_task(peer.send())
+        await asked.wait()
+        await peer.agent.drain()
+        answered.set()
+        answer = await sending
+        assert answer.code == -32029
+        assert "shutting down" in str(answer.body)
 
 
 class StalledStore(InMemoryTaskStore):

@@ -237,3 +237,33 @@ async def test_a_question_expires_by_the_clock_of_the_database(
     async with replica(server, ActionModule(echo)) as second:
         task = await second.until(task_id, "failed")
     assert "expired" in text_of(task)
+
+
+async def test_an_answer_is_accepted_by_a_replica_whose_own_run_is_still_stopping(
+    server: Database,
+) -> None:
+    server.clear()
+    released, gate = asyncio.Event(), Gate()
+
+    async def stubborn(inputs: Inputs, context: Any) -> Inputs:
+        try:
+            if inputs.get("text") != "blue":
+                await gate(inputs, context)
+        except asyncio.CancelledError:
+            await released.wait()  # the module takes its time to end
+        return inputs
+
+    async with replica(server, ActionModule(stubborn, annotations=REPEATABLE)) as loser:
+        assert loser.agent.keeper is not None
+        loser.agent.keeper.claims_orphans = False
+        task_id = await loser.start("work", loser.wire.part(data={"text": "?"}))
+        await gate.reached.wait()
+        async with replica(server, ActionModule(ask, annotations=REPEATABLE)):
+            store = loser.agent.setup.tasks.store
+            await store.release(loser.agent.setup.tasks.leases())
+            await gate.canceled.wait()
+            await loser.until(task_id, "input-required")
+            part = loser.wire.part(data={"text": "blue"})
+            answer = await loser.send("work", part, taskId=task_id)
+            assert answer.state == "completed", answer.body
+        released.set()

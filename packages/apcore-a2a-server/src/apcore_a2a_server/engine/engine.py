@@ -266,16 +266,20 @@ class Engine:
         """
         call = run.call
         state = self._setup.state
-        if state.is_draining or not state.has_started:
-            raise DrainingError if state.is_draining else NotStartedError
+        if not state.has_started:
+            raise NotStartedError
         if run.resumed_from is None:  # answers need no check: they end tasks, which frees memory
             self._setup.memory.check(call.caller)
         await self._setup.capacity.check(call, self.runs.values())
         # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():
+            if earlier.lease not in (None, self._setup.tasks.lease_of(call.message.task_id)):
+                break  # it no longer has the task, but takes some time to stop
             if await earlier.verdict.wait() is None:
                 return False
             await asyncio.wait({earlier.task})
+        if state.is_draining:  # checked last: the shutdown may have begun while this waited
+            raise DrainingError
         self.launch(run)
         refusal = await run.verdict.wait()
         if refusal is not None:
