@@ -1,13 +1,14 @@
 """A user's store that is slow or fails."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from apcore_a2a_core.data import TaskPushNotificationConfig
 from apcore_a2a_core.records import TaskListResult, TaskRecord
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
-from apcore_a2a_server.store import InMemoryTaskStore, Retention, SendKey
+from apcore_a2a_server.store import InMemoryTaskStore, Retention, SendKey, Webhook
 from apcore_a2a_server.store.custom_stores import ScannedStore
 from apcore_a2a_server.store.exceptions import RepeatedError
 from apcore_a2a_server.store.testing import begun, new_record, state_change
@@ -107,6 +108,28 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_repeated() ->
     changing.cancel()
     await asyncio.wait([changing])
     inner.released.set()
+    await store.change(change)
+
+
+async def test_a_store_that_hangs_does_not_hold_up_a_cancelled_change_with_a_push_config() -> None:
+    class HangingStore(SlowStore):
+        """A user's store whose writes of webhooks hang as well."""
+
+        async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
+            await super().write_webhooks(task_id, webhooks)
+            if not self.released.is_set() and not webhooks:
+                await self._wait()
+
+    store = HangingStore()
+    record, lease = await begun(store)
+    store.released.clear()
+    change = structs.replace(state_change(record, INPUT_REQUIRED, lease), webhook=hook())
+    changing = asyncio.create_task(store.change(change))
+    await wait_for_waiting_calls(store)
+    changing.cancel()
+    _, still_changing = await asyncio.wait([changing], timeout=1)
+    store.released.set()
+    assert not still_changing
     await store.change(change)
 
 

@@ -207,7 +207,9 @@ class InProcessStore(Store):
             if has_ended and isinstance(error, Exception | BaseExceptionGroup):
                 return False
             task_log.version = change.base
-            await self._undo_webhook(change, previous_webhooks)
+            # a store that hangs must not hold up a cancellation: the webhook stays then
+            if not isinstance(error, asyncio.CancelledError):
+                await self._undo_webhook(change, previous_webhooks)
             raise
         return True
 
@@ -333,12 +335,10 @@ class InProcessStore(Store):
             active = replace(matches[0], failure="")
             active_webhooks = [active if old is matches[0] else old for old in webhooks]
             await self._replace_webhooks(task_id, active_webhooks)
-            if not given_up_version:
-                return 0
             record = await self.get(task_id)
             limit = 2 * self.retention.max_events
             events = await self.events(task_id, given_up_version - 1, limit)
-            if record is None or events is None:
+            if record is None or events is None or not given_up_version:
                 return 0
             state_events = [event for event in events if is_state(event.payload)]
             return self._outbox.requeue(record, active, state_events)
