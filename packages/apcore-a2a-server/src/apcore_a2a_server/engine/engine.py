@@ -266,8 +266,8 @@ class Engine:
         """
         call = run.call
         state = self._setup.state
-        if not state.has_started:
-            raise NotStartedError
+        if state.is_draining or not state.has_started:
+            raise DrainingError if state.is_draining else NotStartedError
         if run.resumed_from is None:  # answers need no check: they end tasks, which frees memory
             self._setup.memory.check(call.caller)
         await self._setup.capacity.check(call, self.runs.values())
@@ -278,7 +278,7 @@ class Engine:
             if await earlier.verdict.wait() is None:
                 return False
             await asyncio.wait({earlier.task})
-        if state.is_draining:  # checked last: the shutdown may have begun while this waited
+        if state.is_draining:  # checked again: the shutdown may have begun while this waited
             raise DrainingError
         self.launch(run)
         refusal = await run.verdict.wait()
