@@ -84,6 +84,22 @@ def test_an_unknown_command_matches_nothing(visit: Visit) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_the_shortcuts_stay_open_although_the_palette_was_closed_just_before(visit: Visit) -> None:
+    page = visit.go()
+    palette(page)
+    # as with Escape, the page hears of the closed dialog only after the next key
+    page.evaluate(
+        """() => {
+            document.querySelector("dialog.palette").close();
+            dispatchEvent(new KeyboardEvent("keydown", { key: "?" }));
+        }"""
+    )
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys.get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(keys).to_have_count(0)
+
+
 def test_a_question_mark_lists_the_shortcuts_except_in_a_field(visit: Visit) -> None:
     page = visit.go()
     page.get_by_role("heading", level=1).wait_for()

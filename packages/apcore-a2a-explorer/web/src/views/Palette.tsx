@@ -25,21 +25,23 @@ export function Palette() {
       if (!next || document.querySelector("dialog[open]:not(.palette)")) return;
       event.preventDefault();
       setShown(next);
+      if (!dialog.current!.open) dialog.current!.showModal();
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
   useEffect(() => {
-    if (shown && !dialog.current!.open) dialog.current!.showModal();
     if (!shown) dialog.current!.close();
   }, [shown]);
   const close = () => setShown(null);
+  // the event comes later than the closing, perhaps after a key has opened the dialog again
+  const onClose = () => !dialog.current!.open && close();
   return (
     <dialog
       ref={dialog}
       class="palette"
       aria-label={shown === "keys" ? "Keys" : "Commands"}
-      onClose={close}
+      onClose={onClose}
       onClick={(event) => event.target === dialog.current && close()}
     >
       {shown === "commands" && <Commands close={close} />}
@@ -110,23 +112,27 @@ function Commands({ close }: { close: () => void }) {
   );
 }
 
-const Keys = ({ close }: { close: () => void }) => (
-  <>
-    <h2>Keys</h2>
-    <dl class="facts">
-      {KEYS.map(([keys, meaning]) => (
-        <>
-          <dt>
-            {keys.map((key) => (
-              <kbd key={key}>{key}</kbd>
-            ))}
-          </dt>
-          <dd>{meaning}</dd>
-        </>
-      ))}
-    </dl>
-    <button type="button" onClick={close}>
-      Close
-    </button>
-  </>
-);
+function Keys({ close }: { close: () => void }) {
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => button.current?.focus(), []);
+  return (
+    <>
+      <h2>Keys</h2>
+      <dl class="facts">
+        {KEYS.map(([keys, meaning]) => (
+          <>
+            <dt>
+              {keys.map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{meaning}</dd>
+          </>
+        ))}
+      </dl>
+      <button type="button" ref={button} onClick={close}>
+        Close
+      </button>
+    </>
+  );
+}
