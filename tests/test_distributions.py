@@ -23,6 +23,7 @@ MODULES = {name: name.replace("-", "_") for name in PACKAGES}
 
 # Declared, but not imported by any statement.
 PLUGINS = {
+    "anyio": "the backend of httpcore, which httpcore imports by itself",
     "httptools": "uvicorn's HTTP parser, which uvicorn finds by itself",
     "uvloop": "uvicorn's event loop, which uvicorn finds by itself",
 }

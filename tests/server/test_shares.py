@@ -428,6 +428,21 @@ async def test_clients_take_turns_at_checks_before_approval() -> None:
     assert module.checked == ["ada", "ada", "bob", "cat", "ada", "ada"]
 
 
+async def test_a_check_that_outlasts_its_call_is_still_the_only_one() -> None:
+    module = BlockingPreflight()
+    async with serving({"work": module}, execution_timeout=0.2) as peer:
+        for _ in range(2):
+            answer = await peer.send("work", peer.part(data={"text": "a"}))
+            assert answer.error or answer.state == "failed"
+            assert module.checked == ["a"]
+            assert peer.agent.setup.access.is_validating
+        module.released.set()
+        await wait_until(lambda: not peer.agent.setup.access.is_validating)
+        answer = await peer.send("work", peer.part(data={"text": "b"}))
+        assert answer.state == "input-required"
+    assert module.checked == ["a", "b"]
+
+
 async def test_streams_that_pause_release_their_slots() -> None:
     async def source(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield {"n": 1}

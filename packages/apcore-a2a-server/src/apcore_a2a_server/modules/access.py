@@ -6,7 +6,6 @@ from functools import partial
 from inspect import isawaitable, signature
 from typing import Any, NamedTuple, TypeAlias
 
-from anyio import CapacityLimiter, to_thread
 from apcore import Context
 from apcore.errors import (
     ACLDeniedError,
@@ -17,7 +16,7 @@ from apcore.errors import (
 from apcore.pipeline import ExecutionStrategy, Step
 from apcore_a2a_core import Executor, Identity, Validation, clean
 
-from .fairness import FairSemaphore
+from .threads import SideThreads
 
 logger = logging.getLogger("apcore_a2a.access_rules")
 
@@ -48,13 +47,12 @@ class Access:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._limiter = CapacityLimiter(1)  # apcore's `validate` has one event loop for all threads
-        self._turns = FairSemaphore(1)
+        self._thread = SideThreads(1)  # apcore's `validate` has one event loop for all threads
 
     @property
     def is_validating(self) -> bool:
-        """Whether a thread is running the executor's `validate`."""
-        return self._limiter.borrowed_tokens > 0
+        """Whether a thread is running the executor's `validate`, or is about to."""
+        return self._thread.pending > 0
 
     async def verdicts(
         self, skill_ids: Iterable[str], identity: Identity | None
@@ -77,7 +75,8 @@ class Access:
         without our steps, for calls that an answer resumes, and for calls that pause for approval,
         since apcore asks for approval before it validates input.
 
-        One call is checked at a time; clients with waiting calls take turns.
+        One call is checked at a time, even if a check outlasts its call; clients with waiting calls
+        take turns.
 
         Raises:
             SchemaValidationError: The input does not match the schema.
@@ -140,9 +139,8 @@ class Access:
     async def _validate(
         self, skill_id: str, inputs: dict[str, Any], context: "Context[Any]", client: str = ""
     ) -> Validation | None:
-        validate = partial(self._executor.validate, skill_id, inputs, context)
-        async with self._turns.place(client):
-            return await to_thread.run_sync(validate, limiter=self._limiter)
+        validate = self._executor.validate
+        return await self._thread.call(validate, skill_id, inputs, context, client=client)
 
 
 def strategy_of(executor: Executor) -> ExecutionStrategy | None:

@@ -334,7 +334,7 @@ class SideThreads:
         number: Maximum number of calls that run at a time; others wait, and clients take turns.
 
     Attributes:
-        pending: The number of calls whose callers wait for the result.
+        pending: The number of calls that wait or run, without those canceled while they waited.
     """
 
     def __init__(self, number: int) -> None:
@@ -356,13 +356,14 @@ class SideThreads:
         with self._lock:
             self.pending += 1
             self._waiting.add(client, call)
-        try:
-            # the thread takes the next call in turn, which may be a different one
-            self._pool.submit(self._call_next)
-            return await asyncio.wrap_future(result)
-        finally:
-            with self._lock:
-                self.pending -= 1
+        result.add_done_callback(self._on_done)
+        # the thread takes the next call in turn, which may be a different one
+        self._pool.submit(self._call_next)
+        return await asyncio.wrap_future(result)
+
+    def _on_done(self, _: "Future[Any]") -> None:
+        with self._lock:
+            self.pending -= 1
 
     def _call_next(self) -> None:
         with self._lock:
