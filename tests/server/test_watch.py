@@ -334,6 +334,37 @@ async def test_broken_functions_leave_the_old_ones_in_service(folder: Folder, br
         await folder.wait_for_word("functions.one", "newer")
 
 
+WITHOUT_MODULES = {
+    "no modules": "from apcore import APCore\nclient = APCore()",
+    "several clients": CLIENT.format(name="a", word="old") + "\nother = APCore()\n"
+    "@other.module(id='b')\ndef say() -> dict:\n    return {}",
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_MODULES)
+async def test_a_file_without_modules_does_not_keep_the_folder_from_being_watched(
+    folder: Folder, kind: str
+) -> None:
+    (folder.path / "held.py").write_text(WITHOUT_MODULES[kind])
+    async with serving(folder.path, watch=True) as peer:
+        await folder.wait_for_first_scan()
+        (folder.path / "held.py").write_text(CLIENT.format(name="a", word="new"))
+        await WatchedAgent(peer).wait_for_code("a", None)
+    assert folder.lines()[1:] == ["Added a"]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_MODULES)
+async def test_a_new_file_without_modules_is_loaded_when_it_has_some(
+    folder: Folder, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "apcore_ext_held", raising=False)  # of another test
+    async with folder.watched():
+        (folder.path / "held.py").write_text(WITHOUT_MODULES[kind])
+        await wait_until(lambda: folder.lines(logging.WARNING))
+        (folder.path / "held.py").write_text(CLIENT.format(name="a", word="new"))
+        await folder.wait_for_word("a", "new")
+
+
 async def test_changed_functions_of_the_global_client_take_effect(folder: Folder) -> None:
     file = folder.path / "functions.py"
     # `apcore.module` adds functions to the global client
@@ -654,6 +685,31 @@ async def test_a_module_removed_or_replaced_by_the_program_is_left_alone(folder:
         (folder.path / "text" / "stats.py").unlink()
         await wait_until(lambda: len(folder.lines(logging.WARNING)) == 2)
         assert await folder.word_of("text.stats") == "mine"
+
+
+@pytest.mark.parametrize("word", [None, "mine"], ids=["removed", "replaced"])
+async def test_a_module_changed_by_the_program_while_its_file_loads_is_left_alone(
+    folder: Folder, word: str | None
+) -> None:
+    gate = folder.path.with_name("gate")
+    wait = f"""
+        import time
+
+        note("wait")
+        while not Path({str(gate)!r}).exists():
+            time.sleep(0.01)
+    """
+    async with folder.watched():
+        folder.write("text/stats.py", "two", wait)
+        await wait_until(lambda: "wait two" in folder.notes())
+        folder.registry.unregister("text.stats")
+        if word is not None:
+            folder.registry.register("text.stats", always({"text": word}))
+        gate.touch()
+        await wait_until(lambda: "unload two" in folder.notes())
+        assert await folder.word_of("text.stats") == word
+    (line,) = folder.lines(logging.WARNING)
+    assert line.startswith("Not reloading text.stats: ")
 
 
 async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) -> None:

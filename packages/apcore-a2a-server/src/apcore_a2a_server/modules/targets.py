@@ -5,7 +5,7 @@ import logging
 import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -67,11 +67,12 @@ class Extension(NamedTuple):
         return cls(file, ".".join(parts), f"apcore_ext_{'_'.join(parts)}")
 
     def imported_source(self) -> Any:
-        """Return the file's modules as a source, which is empty if the file was not imported."""
+        """Return the imported file's modules as a source, which is empty if it has none."""
         namespace = sys.modules.get(self.name)
-        if namespace is None or namespace.__file__ != str(self.file):
-            return {}
-        return _modules_in(namespace, self.id_prefix, self.file.name)
+        if namespace is not None and namespace.__file__ == str(self.file):
+            with suppress(NoModulesError, TargetError):
+                return _modules_in(namespace, self.id_prefix, self.file.name)
+        return {}
 
     def load(self) -> Any:
         """Import the file (again), run `on_load` of its modules, and return them as a source.

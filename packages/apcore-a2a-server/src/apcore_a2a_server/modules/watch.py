@@ -100,6 +100,10 @@ async def _wait_for_change(folder: Path) -> None:
         await anext(changes)
 
 
+class ReplacedError(Exception):
+    """A module of a file was registered or unregistered elsewhere; its id is the argument."""
+
+
 class Reloader:
     """Reloader of the modules of a folder, in the registry that contains them."""
 
@@ -126,20 +130,17 @@ class Reloader:
     async def _reload(self, file_id: str, files: Files | None) -> None:
         """Replace the modules of a file with those that it has now."""
         old_modules, new_modules = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
-        expected: dict[str, Any] = {
-            skill_id: loaded.module for skill_id, loaded in old_modules.items()
-        }
-        # if the file had no modules, no other module may have its id
-        for skill_id, module in (expected or {file_id: None}).items():
-            if self._registry.get(skill_id) is not module:
-                message = "Not reloading %s: the registered module is not the one loaded from %s"
-                extra = {"event": "module_not_reloaded"}
-                logger.warning(message, skill_id, self._folder, extra=extra)
-                return
         try:
+            self._check(file_id, old_modules)
             if files is not None:
                 new_modules = await asyncio.to_thread(_load, file_id, files, self._folder)
+                self._check(file_id, old_modules)  # the program may have changed them meanwhile
             _swap(self._registry, old_modules, new_modules)
+        except ReplacedError as error:
+            message = "Not reloading %s: the registered module is not the one loaded from %s"
+            extra = {"event": "module_not_reloaded"}
+            logger.warning(message, error, self._folder, extra=extra)
+            unused = new_modules
         except Exception as error:  # from the modules' code, or from the registry's validator
             name = files.code.relative_to(self._folder) if files else file_id
             addition = ", the old one stays" if any(map(self._registry.get, old_modules)) else ""
@@ -157,6 +158,14 @@ class Reloader:
                 logger.info("%s %s", verb, skill_id, extra={"event": event})
         for skill_id, loaded in unused.items():
             await asyncio.to_thread(_unload, skill_id, loaded.module)
+
+    def _check(self, file_id: str, modules: Modules) -> None:
+        """Raise `ReplacedError` unless the registered modules are those loaded from the file."""
+        expected: dict[str, Any] = {skill_id: loaded.module for skill_id, loaded in modules.items()}
+        # if the file had no modules, no other module may have its id
+        for skill_id, module in (expected or {file_id: None}).items():
+            if self._registry.get(skill_id) is not module:
+                raise ReplacedError(skill_id)
 
 
 def _scan(folder: Path) -> dict[str, Files]:
