@@ -249,6 +249,38 @@ def test_an_executor_target_gets_the_modules_of_the_other_targets(write: Write) 
         executor_of([executor, APCore()])
 
 
+def test_a_class_and_its_instance_are_one_module(write: Write) -> None:
+    write("text.py", MODULE_CLASS + "\n    Same = Echo\n    echo = Echo()")
+    assert skills_of("text") == {"text.echo"}
+
+
+def test_a_client_without_modules_does_not_hide_a_registry_with_some(write: Write) -> None:
+    write(
+        "held.py",
+        """
+        from apcore import APCore, Registry
+        from apcore.decorator import module
+
+        client, registry = APCore(), Registry()
+
+        def twice(number: int) -> int:
+            '''Double a number.'''
+            return 2 * number
+
+        registry.register("held.twice", module(twice, id="held.twice"))
+        """,
+    )
+    assert skills_of("held.py") == {"held.twice"}
+
+
+def test_a_file_that_exits_is_not_imported(write: Write) -> None:
+    write("exits.py", FUNCTIONS + "\n    raise SystemExit(3)")
+
+    with pytest.raises(SystemExit):
+        executor_of("exits.py")
+    assert "exits" not in sys.modules
+
+
 def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
     write("one/greet.py", FUNCTIONS)
     write("two/greet.py", FUNCTIONS)
@@ -270,6 +302,7 @@ def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
         ("notes.txt", "notes.txt is neither Python nor YAML"),
         ("broken.binding.yaml", "broken.binding.yaml can't be loaded: .*Missing 'bindings' key"),
         ("several.py", "several.py has several sources .* choose several.py:a or several.py:b"),
+        ("twice.py", "twice.py has two modules with the id math.add"),
         ("raises.py", r"raises.py can't be imported: KeyError \(line 3\)"),
         ("imports.py", "imports.py could not be loaded: ModuleNotFoundError: .*no_such_thing"),
         ("imports", r"imports can't be imported: ModuleNotFoundError: No module .*no_such_thing"),
@@ -293,6 +326,7 @@ def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, wr
     write("notes.txt", "")
     write("broken.binding.yaml", "spec_version: '1.0'")
     write("several.py", TWO_CLIENTS)
+    write("twice.py", FUNCTIONS + "\n    @module(id='math.add')\n    def plus() -> int: return 5")
     write("raises.py", "\nfrom apcore.decorator import module\n{}['secret']\nmodule(print)")
     write("imports.py", "import no_such_thing")
     write("uncalled.py", FUNCTIONS.replace("apcore.decorator", "apcore").split("@module(")[0])

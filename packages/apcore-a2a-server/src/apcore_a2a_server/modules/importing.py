@@ -37,8 +37,10 @@ def import_file(file: Path, name: str) -> ModuleType:
     namespace = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(namespace)
-    except Exception as error:  # the code of users may raise anything
+    except BaseException as error:  # the code of users may raise anything
         del sys.modules[name]
+        if not isinstance(error, Exception):  # SystemExit or KeyboardInterrupt
+            raise
         raise TargetError(f"{file} can't be imported: {_reason(error, file)}") from None
     return namespace
 

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from apcore import ModuleError
@@ -136,6 +137,25 @@ def creates_modules(file: Path) -> bool:
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     called += [decorator for function in functions for decorator in function.decorator_list]
     return any(getattr(n, "id", getattr(n, "attr", None)) in names for n in called)
+
+
+def holders_in(namespace: ModuleType) -> dict[str, Any]:
+    """Return the objects with modules, by name: clients, or else executors, or else registries."""
+    objects: dict[str, Any] = {}
+    for name, value in vars(namespace).items():
+        if type(value).__name__ in MODULE_HOLDERS and not any(
+            value is known for known in objects.values()
+        ):
+            objects[name] = value
+    for attribute in ("executor", "registry", "list"):
+        sources = {
+            name: item
+            for name, item in objects.items()
+            if hasattr(item, attribute) and getattr(item, "registry", item).list()
+        }
+        if sources:
+            return sources
+    return {}
 
 
 def parse(file: Path) -> ast.Module | None:

@@ -30,11 +30,11 @@ from .importing import (
 )
 from .loading import (
     MODULE_FORMAT,
-    MODULE_HOLDERS,
     DeferredError,
     NoModulesError,
     creates_modules,
     explain_no_modules,
+    holders_in,
     load_failures,
     reason_of,
     with_hint,
@@ -275,13 +275,13 @@ def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
         id_prefix: The first part of the ids of modules without an id of their own.
         label: The name of the Python module in messages.
     """
-    holders = _holders(namespace)
+    holders = holders_in(namespace)
     if len(holders) > 1:
         choices = " or ".join(f"{label}:{name}" for name in holders)
         raise TargetError(f"{label} has several sources of modules; choose {choices}")
     for holder in holders.values():
         return holder
-    modules: dict[str, Any] = {}
+    modules, identities = dict[str, Any](), dict[str, Any]()
     own_names = (namespace.__name__, FunctionModule.__module__)
     for value in vars(namespace).values():
         is_own = getattr(value, "__module__", "") in own_names
@@ -289,29 +289,15 @@ def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
             continue  # it is only imported here, so none of its code may run
         module = _as_module(value)
         if module is not None and is_own:
-            modules[_id_of(module, namespace.__name__, id_prefix)] = module
+            module_id = _id_of(module, namespace.__name__, id_prefix)
+            # a class and its instance are one module
+            identity = module if isinstance(module, FunctionModule) else type(module)
+            if identities.setdefault(module_id, identity) is not identity:
+                raise TargetError(f"{label} has two modules with the id {clean(module_id)}")
+            modules[module_id] = module
     if not modules:
         raise NoModulesError(f"There are no modules in {label}\n{MODULE_FORMAT}")
     return modules
-
-
-def _holders(namespace: ModuleType) -> dict[str, Any]:
-    """Return the objects with modules, by name: clients, or else executors, or else registries."""
-    objects: dict[str, Any] = {}
-    for name, value in vars(namespace).items():
-        if type(value).__name__ in MODULE_HOLDERS and not any(
-            value is known for known in objects.values()
-        ):
-            objects[name] = value
-    for attribute in ("executor", "registry", "list"):
-        sources = {name: item for name, item in objects.items() if hasattr(item, attribute)}
-        if sources:
-            return {
-                name: source
-                for name, source in sources.items()
-                if getattr(source, "registry", source).list()
-            }
-    return {}
 
 
 def _as_module(value: Any) -> Any:
