@@ -281,6 +281,23 @@ def test_a_file_that_exits_is_not_imported(write: Write) -> None:
     assert "exits" not in sys.modules
 
 
+@pytest.mark.parametrize("is_own", [False, True])
+def test_modules_of_a_registry_in_a_mapping_are_not_closed(is_own: bool) -> None:
+    closed: list[str] = []
+
+    class Closable(Echo):
+        module_id = "one"
+
+        async def close(self) -> None:
+            closed.append("greet")
+
+    registry = Registry()
+    registry.register("one", Closable())
+    with agent_with([{"greet": Closable if is_own else registry}]) as agent:
+        assert [skill["id"] for skill in card_of(agent)["skills"]] == ["greet"]
+    assert closed == (["greet"] if is_own else [])
+
+
 def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
     write("one/greet.py", FUNCTIONS)
     write("two/greet.py", FUNCTIONS)

@@ -62,10 +62,14 @@ def owns_modules(source: Any) -> bool:
 
     >>> owns_modules("./skills"), owns_modules(["./skills", apcore.Registry()])
     (True, False)
+    >>> owns_modules({"greet": "./greet.py"}), owns_modules({"greet": apcore.Registry()})
+    (True, False)
     """
     if isinstance(source, SEQUENCES):
         return all(map(owns_modules, source))
-    return isinstance(source, str | Mapping) or not has_modules(source)
+    if isinstance(source, Mapping):
+        return all(map(owns_modules, cast("Mapping[str, Any]", source).values()))
+    return isinstance(source, str) or not has_modules(source)
 
 
 def _new_executor(registry: Any, acl: Any, config: Any) -> Executor:
