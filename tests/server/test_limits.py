@@ -246,6 +246,23 @@ async def test_a_synchronous_module_that_times_out_gets_its_cancel_token_set() -
         assert await peer.get(task["id"]) == task
 
 
+async def test_a_synchronous_module_called_through_the_servers_loop_runs_in_a_thread() -> None:
+    loop = asyncio.get_running_loop()
+
+    def outer(inputs: Inputs, context: Any) -> Inputs:
+        call = context.executor.call_async("inner", {})
+        output: Inputs = asyncio.run_coroutine_threadsafe(call, loop).result()
+        return output
+
+    def inner(inputs: Inputs, context: Any) -> Inputs:
+        return {"in_loop": threading.current_thread() is threading.main_thread()}
+
+    modules = {"outer": SyncActionModule(outer), "inner": SyncActionModule(inner)}
+    async with serving(modules) as peer:
+        answer = await peer.send("outer", peer.part(data={}))
+        assert contents(answer.task) == [{"in_loop": False}]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 async def test_nested_synchronous_calls_do_not_deadlock(
     threads: int,

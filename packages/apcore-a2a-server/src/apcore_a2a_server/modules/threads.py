@@ -22,7 +22,11 @@ from .fairness import FairQueue, Room
 
 T = TypeVar("T")
 
-_inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
+_outer_loop: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("outer_loop", default=None)
+"""The event loop that started the thread of the current code; None outside of threads.
+
+Contexts are copied, also to the tasks that a thread starts in that event loop.
+"""
 
 WINDOW = 0.02
 """Seconds over which the CPU time of a thread is measured, and between retries of waiting calls."""
@@ -182,8 +186,8 @@ class ThreadPool:
 
     @staticmethod
     def is_inside() -> bool:
-        """Return whether the current code runs in a thread of a pool."""
-        return _inside.get()
+        """Return whether the current coroutine runs in a thread of a pool."""
+        return _outer_loop.get() not in (None, asyncio.get_running_loop())
 
     @property
     def running(self) -> int:
@@ -215,11 +219,12 @@ class ThreadPool:
         Raises:
             ThreadPoolError: Too many threads are stuck, or the system has no more threads.
         """
-        if _inside.get():  # a module called from a module's thread runs there
-            return function(*args)
+        loop, outer_loop = asyncio.get_running_loop(), _outer_loop.get()
+        if outer_loop is not None and outer_loop is not loop:
+            return function(*args)  # a module called from a module's thread runs there
         context = copy_context()
-        context.run(_inside.set, True)
-        result = asyncio.get_running_loop().create_future()
+        context.run(_outer_loop.set, loop)
+        result = loop.create_future()
         call = _Call(function, args, context, result, client)
         self._waiting.add(client, call)
         self._start_waiting()
