@@ -19,7 +19,14 @@ from pydantic import BaseModel
 from tests.facade.processes import agent_client, process, serve_command
 from tests.serving import PATIENCE
 
-from .inloop import Peer, serving, wait_until
+from .inloop import (
+    ActionModule,
+    Peer,
+    SyncActionModule,
+    contents,
+    serving,
+    wait_until,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
 from .principals import HeaderAuth, acting_as
@@ -398,6 +405,74 @@ async def test_modules_of_a_folder_are_loaded_from_their_files(tmp_path: Path) -
         data = answer.task["artifacts"][0]["parts"][0]["data"]
         assert data["n"] == 49
         assert data["process"] != os.getpid()
+
+
+RAISING_SOURCE = SQUARES_SOURCE.replace(
+    "LOADED = []",
+    """
+from enum import Enum
+from apcore import ModuleError
+
+class Color(str, Enum):
+    RED = "red"
+
+LOADED = []
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "text"),
+    [
+        ("ValueError(Color.RED)", "failed", "Internal error"),
+        (
+            "ModuleError('INPUT_REQUIRED', 'Which?', {'data': {'colors': [Color.RED]}})",
+            "input-required",
+            "Which?",
+        ),
+    ],
+)
+async def test_an_error_with_values_of_the_modules_own_types_is_reported(
+    error: str, state: str, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = RAISING_SOURCE.replace("        return {", f"        raise {error}\n        return {{")
+    (tmp_path / "squares.py").write_text(source)
+    async with serving(str(tmp_path)) as peer:
+        answer = await peer.send("squares", peer.wire.part(data={"n": 7}))
+        assert answer.state == state
+        message = answer.task["status"]["message"]
+        assert message["parts"][0]["text"] == text
+        assert "ModuleProcessError" not in caplog.text
+
+
+async def test_inputs_that_cannot_be_sent_to_a_process_are_used_in_the_server() -> None:
+    async def outer(inputs: Inputs, context: Any) -> Inputs:
+        arguments = {"do": "return", "value": lambda: "called"}
+        output = await context.executor.call_async("work", arguments, context)
+        return {**output, "value": output["value"]()}
+
+    async with serving({"work": ComputingModule(), "outer": ActionModule(outer)}) as peer:
+        answer = await peer.send("outer", peer.part(data={}))
+        assert contents(answer.task) == [{"process": os.getpid(), "value": "called"}]
+
+
+async def test_stuck_threads_do_not_keep_modules_out_of_processes() -> None:
+    release, started = threading.Event(), threading.Event()
+
+    def hang(inputs: Inputs, context: Any) -> None:
+        started.set()
+        release.wait(PATIENCE)
+
+    modules = {"hang": SyncActionModule(hang), "work": ComputingModule(), "odd": Unpicklable()}
+    async with serving(modules, max_threads=1) as peer:
+        try:
+            task_id = await peer.start("hang")
+            await asyncio.to_thread(started.wait)
+            await peer.ask("cancel", {"id": task_id})
+            assert (await output(peer, "return", value=1))["process"] != os.getpid()
+            assert (await peer.send("odd", part(peer, "return", value=1))).code == -32029
+        finally:
+            release.set()
 
 
 class Unpicklable(ComputingModule):

@@ -220,7 +220,7 @@ class Capacity:
             await _count_use(self.total_rate, skill_id)
         self.runs.check(client)
         # no timeout can end a thread: it is occupied until its module returns
-        if call.skill.is_synchronous and self.threads.is_full(client):
+        if call.skill.needs_thread and self.threads.is_full(client):
             raise RetryLaterError("Too many synchronous skills are stuck")
         if (
             self.per_skill

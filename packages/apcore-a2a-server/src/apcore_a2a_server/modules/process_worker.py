@@ -130,8 +130,9 @@ class PortableError:
         elif not _is_restorable(error_class) or not _is_json(error.args):
             reason = (f"The module raised {error_class.__name__}",)
             return cls(RuntimeError, reason, {}, trace)
-        state = {name: value for name, value in vars(error).items() if _is_json(value)}
-        return cls(error_class, tuple(arg for arg in error.args if _is_json(arg)), state, trace)
+        state = {name: _plain(value) for name, value in vars(error).items() if _is_json(value)}
+        args = tuple(_plain(arg) for arg in error.args if _is_json(arg))
+        return cls(error_class, args, state, trace)
 
     def restore(self) -> BaseException:
         """Recreate the error, with the traceback as a note for the log."""
@@ -197,6 +198,11 @@ def _is_json(value: object) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     return True
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy of JSON without subclasses, such as enums, that may be unknown elsewhere."""
+    return json.loads(json.dumps(value))
 
 
 def _pickle_all(values: Mapping[str, Any]) -> dict[str, bytes]:

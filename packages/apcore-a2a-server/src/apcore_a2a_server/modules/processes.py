@@ -58,12 +58,14 @@ class NotPortableError(Exception):
     """A module can't run in another process."""
 
 
-def check_portable(module_id: str, module: object) -> None:
-    """Log a warning if a module that computes can't run in another process."""
+def check_portable(module_id: str, module: object) -> bool:
+    """Return whether a module that computes can run in another process; if not, log a warning."""
     try:
         _pack(module)
     except NotPortableError as error:
         _warn(module_id, error)
+        return False
+    return True
 
 
 def _warn(module_id: str, error: NotPortableError) -> None:
@@ -88,9 +90,13 @@ def _pack(module: object) -> bytes:
     if module_class.__module__ == "__main__":  # importing the main program may start a server
         raise NotPortableError("it is defined in the main program")
     portable = module if module_class.__module__ in sys.modules else _file_of(module_class)
+    return _dump(portable)
+
+
+def _dump(value: object) -> bytes:
     try:
-        return pickle.dumps(portable)
-    except Exception as error:  # a module's own pickling may raise anything
+        return pickle.dumps(value)
+    except Exception as error:  # an object's own pickling may raise anything
         raise NotPortableError(f"it can't be pickled ({type(error).__name__})") from None
 
 
@@ -209,14 +215,15 @@ class ProcessPool:
 
         Raises:
             ModuleProcessError: The process ended before the module returned.
-            NotPortableError: The module can't run in another process; it was not called.
+            NotPortableError: The module can't run in another process, or its inputs can't be sent
+                there; it was not called.
         """
         packed_module = _pack(module)
         if packed_module in self._not_loaded:
             raise NotPortableError
         async with self._places.place(client):
             # not earlier: a call that waits needs no copy of its inputs
-            payload = pickle.dumps((packed_module, inputs, JobContext.of(context)))
+            payload = _dump((packed_module, inputs, JobContext.of(context)))
             worker = await self._free_worker()
             self._busy.add(worker)
             try:

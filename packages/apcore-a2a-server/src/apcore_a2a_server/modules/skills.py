@@ -38,8 +38,8 @@ class Skill:
     discoverable: bool
     time_limit: float | None
     """The module's own time limit in seconds."""
-    is_synchronous: bool
-    """Whether the module runs in a thread or process."""
+    needs_thread: bool
+    """Whether the module runs in a thread, since it is neither asynchronous nor in a process."""
     text_field: str = ""
     """The member of the output that clients get as text; empty if there is none."""
 
@@ -64,7 +64,7 @@ CHOICE = Skill(
     is_gated=False,
     discoverable=False,
     time_limit=None,
-    is_synchronous=False,
+    needs_thread=False,
 )
 """Placeholder for the skill of a task whose client has yet to choose one."""
 
@@ -189,8 +189,6 @@ class Skills:
             install_stand_ins(skill_id, module)
         if self._caches_schemas and module is not None:
             cache_schemas(module)
-        if computes(module):
-            check_portable(skill_id, module)
         _check_callable(skill_id, object_of(descriptor, "input_schema"))
         return {skill_id: _make_skill(skill_id, _with_display(descriptor, module), module)}
 
@@ -254,6 +252,7 @@ def _is_gated(annotations: Any) -> bool:
 
 def _make_skill(skill_id: str, descriptor: Any, module: object) -> Skill:
     annotations = getattr(descriptor, "annotations", None)
+    in_process = computes(module) and check_portable(skill_id, module)
     return Skill(
         id=skill_id,
         descriptor=descriptor,
@@ -262,6 +261,6 @@ def _make_skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         is_gated=_is_gated(getattr(module, "annotations", None)),
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
-        is_synchronous=not is_asynchronous(module),
+        needs_thread=not (in_process or is_asynchronous(module)),
         text_field=text_field_of(descriptor) or "",
     )
