@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from apcore import Executor, Registry
 from apcore.errors import ModuleError, ModuleTimeoutError
-from apcore_a2a_client import A2ADiscoveryError, A2AError, TaskFailedError
+from apcore_a2a_client import (
+    A2ADiscoveryError,
+    A2AError,
+    TaskFailedError,
+    TaskStatusUpdateEvent,
+)
 from apcore_a2a_core import EXTENSION_URI
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError
 
@@ -299,3 +304,31 @@ async def test_an_agent_that_answers_with_errors_is_not_ready() -> None:
             with pytest.raises(A2ADiscoveryError):
                 await remote.register(Registry())
             assert not remote.is_ready()
+
+
+async def test_progress_before_a_restart_is_reported_once() -> None:
+    def update(request: Request, text: str = "", **members: Any) -> dict[str, Any]:
+        message = {"messageId": text, "role": "ROLE_AGENT", "parts": [{"text": text}]}
+        status = {"state": "TASK_STATE_WORKING", **({"message": message} if text else {})}
+        return event(request, statusUpdate={"taskId": "t-1", "status": status, **members})
+
+    def script(request: Request) -> Iterable[Step]:
+        return events(
+            event(request, task=task(state="TASK_STATE_WORKING")),
+            update(request, "Reading"),
+            update(request, metadata={"apcore": {"restarted": True}}),
+            update(request, "Writing"),
+            event(request, task=task()),
+        )
+
+    with raw(agent(script, skills=SKILLS)) as server:
+        async with serving({}, RemoteAgent(server.url, name="c", expose=True)) as gateway:
+            sent = [
+                event
+                async for event in gateway.client.stream_message("go", skill="remote.c.s")
+                if isinstance(event, TaskStatusUpdateEvent) and event.status.message
+            ]
+    assert [e.status.message and e.status.message.parts[0].text for e in sent] == [
+        "Reading",
+        "Writing",
+    ]

@@ -287,7 +287,8 @@ class Call:
             self._set_status(event.status, event.metadata)
         else:
             self._task_id = event.task_id
-            if isinstance(event, TaskStatusUpdateEvent):
+            # the status of a restart is an earlier one
+            if isinstance(event, TaskStatusUpdateEvent) and not isinstance(event, Restarted):
                 await self._report_progress(event.status)
                 self._set_status(event.status, event.metadata)
         self._context_id = event.context_id or self._context_id
