@@ -291,7 +291,8 @@ def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
         if module is not None and is_own:
             module_id = _id_of(module, namespace.__name__, id_prefix)
             # a class and its instance are one module
-            identity = module if isinstance(module, FunctionModule) else type(module)
+            is_function = isinstance(module, FunctionModule)
+            identity: object = module if is_function else cast("object", type(module))
             if identities.setdefault(module_id, identity) is not identity:
                 raise TargetError(f"{label} has two modules with the id {clean(module_id)}")
             modules[module_id] = module
