@@ -130,11 +130,32 @@ def test_a_signal_shuts_the_server_down_cleanly(number: int, folder: Path, tmp_p
     assert "Traceback" not in agent.log
 
 
+CALL_THAT_HANGS = """
+import asyncio, threading
+from apcore_a2a_server.modules.threads import SideThreads
+
+async def main():
+    started = threading.Event()
+    hang = lambda: (started.set(), threading.Event().wait())
+    call = asyncio.create_task(SideThreads(1).call(hang))
+    await asyncio.to_thread(started.wait)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_does_not_wait_for_a_check_that_hangs(tmp_path: Path) -> None:
+    seconds_of(CALL_THAT_HANGS, tmp_path)  # fails after PATIENCE seconds
+
+
 def seconds_of(code: str, home: Path) -> float:
     """Return how many seconds a process takes to run *code*."""
     started_at = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-c", code], check=True, env=environment(home, WITHOUT_COVERAGE)
+        [sys.executable, "-c", code],
+        check=True,
+        env=environment(home, WITHOUT_COVERAGE),
+        timeout=PATIENCE,
     )
     return time.perf_counter() - started_at
 

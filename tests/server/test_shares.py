@@ -349,6 +349,7 @@ async def test_busy_modules_of_one_client_do_not_keep_others_from_starting() -> 
 
 async def test_clients_take_turns_at_slow_checks() -> None:
     order, releases = list[str](), [threading.Event(), threading.Event()]
+    both_started = threading.Barrier(3)
     # a pattern that only Python's `re` supports, which makes its check slow
     only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
 
@@ -356,12 +357,19 @@ async def test_clients_take_turns_at_slow_checks() -> None:
         order.append(inputs["text"])
         return inputs
 
+    def hold_thread(release: threading.Event) -> None:
+        both_started.wait()
+        release.wait()
+
     schema = {"type": "object", "properties": {"text": only_python}}
     async with serving(
         {"work": ActionModule(serve, input_schema=schema)}, auth=HeaderAuth()
     ) as peer:
         calls: list[asyncio.Future[Any]] = []
-        calls += [asyncio.ensure_future(slow_checks.call(release.wait)) for release in releases]
+        await wait_until(lambda: not slow_checks.pending)  # checks of other tests
+        for release in releases:
+            calls.append(asyncio.ensure_future(slow_checks.call(hold_thread, release)))
+        await asyncio.to_thread(both_started.wait)
         try:
             for name in ["ada"] * 3 + ["bob", "cat"]:
                 params = peer.wire.params("work", peer.part(data={"text": name}))

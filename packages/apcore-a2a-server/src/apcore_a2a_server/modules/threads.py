@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
@@ -333,7 +333,8 @@ class ThreadPool:
 class SideThreads:
     """Threads for slow calls of the server itself, beside the event loop.
 
-    Several event loops may share them, each in a thread of its own.
+    Several event loops may share them, each in a thread of its own. Like those of `ThreadPool`, the
+    threads are daemons.
 
     Args:
         number: Maximum number of calls that run at a time; others wait, and clients take turns.
@@ -343,10 +344,14 @@ class SideThreads:
     """
 
     def __init__(self, number: int) -> None:
-        self._pool = ThreadPoolExecutor(number, "beside-loop")
+        self._threads = [self._new_thread() for _ in range(number)]
         self._waiting: FairQueue[tuple[Future[Any], Callable[[], Any]]] = FairQueue()
+        self._added = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.pending = 0
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._make_calls, name="beside-loop", daemon=True)
 
     async def call(self, function: Callable[..., T], *args: Any, client: str = "") -> T:
         """Call *function* in one of the threads; cancellation does not stop a started call.
@@ -359,23 +364,28 @@ class SideThreads:
         result: Future[T] = Future()
         call = result, partial(copy_context().run, function, *args)
         with self._lock:
+            while self._threads:  # at the first call
+                self._threads[-1].start()
+                self._threads.pop()
             self.pending += 1
             self._waiting.add(client, call)
         result.add_done_callback(self._on_done)
-        # the thread takes the next call in turn, which may be a different one
-        self._pool.submit(self._call_next)
+        self._added.release()
         return await asyncio.wrap_future(result)
 
     def _on_done(self, _: "Future[Any]") -> None:
         with self._lock:
             self.pending -= 1
 
-    def _call_next(self) -> None:
-        with self._lock:
-            entry = self._waiting.pop()
-        if entry is not None:
-            _, (result, function) = entry
-            _set_result(result, function)
+    def _make_calls(self) -> None:
+        """Make one call after another; clients with waiting calls take turns."""
+        while True:
+            self._added.acquire()
+            with self._lock:
+                entry = self._waiting.pop()
+            if entry is not None:
+                _set_result(*entry[1])
+            del entry  # an idle thread keeps nothing alive
 
 
 def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
