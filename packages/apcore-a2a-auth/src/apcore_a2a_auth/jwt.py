@@ -23,7 +23,7 @@ from .schemes import bearer, open_id_connect
 logger = logging.getLogger("apcore_a2a.auth")
 
 KEY_VARIABLE = "APCORE_JWT_SECRET"
-"""The environment variable with the key, used if no option gives one."""
+"""The environment variable with the key; used if no option gives a key."""
 MAX_TOKEN = 16 * 1024
 """Maximum length of a token, in characters."""
 MAX_LEEWAY = 3600
@@ -168,7 +168,7 @@ class JWTAuthenticator:
 
         Raises:
             TokenRefusedError: The token is invalid, or has no identity.
-            KeysUnavailableError: The keys of the issuer cannot be fetched now.
+            KeysUnavailableError: The issuer's keys cannot be fetched, and no recent copy is cached.
         """
         token = bearer_token(headers)
         if token is None:
@@ -197,8 +197,8 @@ class JWTAuthenticator:
             leeway=self._leeway,
             options=self._options,
         )
-        has_wrong_time = any(isinstance(claims.get(name), str | bool) for name in TIME_CLAIMS)
-        if has_wrong_time or not isinstance(claims.get("iss", ""), str):
+        has_malformed_time = any(isinstance(claims.get(name), str | bool) for name in TIME_CLAIMS)
+        if has_malformed_time or not isinstance(claims.get("iss", ""), str):
             raise jwt.InvalidTokenError
         narrowed: Mapping[str, Any] = narrow(claims)
         return narrowed
@@ -240,7 +240,7 @@ def _check_url(name: str, text: str, hint: str = "") -> None:
 
 
 def _check_usable(algorithms: frozenset[str], usable: Collection[str]) -> None:
-    """Raise ConfigurationError unless the key can be used with all *algorithms*."""
+    """Raise ConfigurationError unless all *algorithms* are among the *usable* ones."""
     if not algorithms <= frozenset(usable):
         names = ", ".join(sorted(usable))
         raise ConfigurationError(f"algorithms must be among those of the key: {names}")

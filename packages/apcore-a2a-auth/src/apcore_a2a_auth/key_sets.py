@@ -1,4 +1,4 @@
-"""Key sets for Agent Cards: fetched when a card is verified, and kept for a minute."""
+"""Key sets with which Agent Cards are verified, fetched again after a minute."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -69,7 +69,7 @@ class KeySets:
         return [key for url in urls for key in self._find_at(url, key_id)]
 
     def _find_at(self, url: str, key_id: str | None) -> list[VerificationKey]:
-        with self._lock:  # callers that verify at the same time share one request
+        with self._lock:  # callers that verify at the same time share one fetch if it succeeds
             key_set = self._sets.get(url, KeySet())
             now = monotonic()
             is_unknown = not any(key_id in (None, known_id) for known_id, _ in key_set.keys)
@@ -114,7 +114,7 @@ def fetch_document(url: str) -> Json:
     """Return the JSON object at *url*, of at most `MAX_BYTES`, without following redirects.
 
     Raises:
-        ValueError: The response is not such an object, or takes too long.
+        ValueError: The response is not such an object, or its body takes too long.
         httpx.HTTPError: The request failed, or there was no response in time.
     """
     headers = {"accept": "application/json", "accept-encoding": "identity"}

@@ -26,8 +26,8 @@ class SigningKey:
 
     Args:
         source: A private key in PEM, a secret of at least 32 bytes, or the `Path` of a file.
-        key_id: Its id (`kid`); by default the thumbprint of the public key (RFC 7638), and none
-            for a secret.
+        key_id: Id of the key (`kid`); by default the thumbprint of the public key (RFC 7638), and
+            none for a secret.
         algorithm: The algorithm; by default RS256 for RSA, HS256 for secrets, and the only one for
             other keys.
 
