@@ -46,7 +46,7 @@ SdkEvent: TypeAlias = Message | Task | TaskStatusUpdateEvent | TaskArtifactUpdat
 MAX_EVENTS = 1024
 """Maximum number of unsent events, after which `enqueue_event` waits, as in the SDK."""
 CANCEL_TIMEOUT = 5.0
-"""Maximum seconds to wait for an executor's `cancel`, and then for the end of its `execute`."""
+"""Maximum seconds to wait for an executor's `cancel`, and again for the end of its `execute`."""
 RESERVED = frozenset({"skillId", "apcore"})
 """Members of a task's metadata that belong to the server."""
 INTERRUPTED = {

@@ -164,8 +164,8 @@ class Agent:
     @property
     def metadata(self) -> Json:
         """The presentation of the skill over A2A."""
-        takes_files = self.input_key in self._input_names
-        return {"display": {"a2a": {"alias": self.name, "files": takes_files}}}
+        has_text_input = self.input_key in self._input_names
+        return {"display": {"a2a": {"alias": self.name, "files": has_text_input}}}
 
     @property
     def takes_text(self) -> bool:

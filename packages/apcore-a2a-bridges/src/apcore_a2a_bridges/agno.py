@@ -110,7 +110,7 @@ class AgnoAgent(Agent):
             self.input_schema = agent.input_schema
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent, or continue with the user's answers; yield its events and its output."""
+        """Run the agent, or continue with the user's answer; yield its events and its output."""
         _hide_records()
         if turn.state is None:
             events = self._agent.arun(**await self._arguments(turn))
@@ -166,7 +166,7 @@ class AgnoAgent(Agent):
                 texts.append(content)
             else:
                 media.setdefault(_argument_of(content), []).append(content)
-        # an input that is not text comes first, and Agno takes no texts beside it
+        # an input that is not text is texts[0], and Agno takes no texts beside it
         is_text = all(isinstance(text, str) for text in texts)
         prompt = "\n".join(texts) if is_text else texts[0]
         earlier_messages = [] if self._has_memory or not is_text else turn.messages

@@ -83,7 +83,7 @@ class FunctionAgent(Agent):
         elif not options.get("input_key") and text.kind is not text.POSITIONAL_ONLY:
             self.input_key = text.name
             self.input_schema = text_model(self.input_key)
-        # pass the text by position if it comes first: wrappers may name the parameter differently
+        # pass the text by keyword only if needed: wrappers may name the parameter differently
         if text is not None and (
             text.kind is text.KEYWORD_ONLY or text.name != next(iter(signature.parameters))
         ):

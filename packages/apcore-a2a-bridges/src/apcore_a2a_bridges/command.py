@@ -199,7 +199,7 @@ class CommandAgent(Agent):
     def is_other_session(self, problem: str) -> bool:
         """Return whether *problem* says that the session is missing or exists already.
 
-        If so, the next command of `commands` runs.
+        If so, the next command of `commands` runs, unless the user has text already.
         """
         return False
 
@@ -269,10 +269,10 @@ def _check_size(output: bytearray) -> None:
 def _document_in(text: str) -> Any:
     """Return the JSON document in a text; None if there is none.
 
-    It is the whole text, an object or array in lines of its own, or the first object.
+    It is the whole text, an object or array in lines of its own, or begins at the first brace.
 
     Raises:
-        ValueError: The text has an opening brace, but no document.
+        ValueError: The text has an opening brace, but no document begins at the first brace.
     """
     with suppress(ValueError):
         return json.loads(text)
@@ -281,7 +281,7 @@ def _document_in(text: str) -> Any:
         try:
             value, end = decoder.raw_decode(line[0])
         except json.JSONDecodeError as error:
-            # an error at the end of the line; in "[warning] old" it comes earlier
+            # a line that begins a document fails at its end; "[warning] old" fails earlier
             is_incomplete = error.pos >= len(line[0].rstrip())
             if not is_incomplete or attempts == MAX_ATTEMPTS:
                 continue
@@ -297,7 +297,7 @@ def _document_in(text: str) -> Any:
 
 
 def digest_of(turn: Turn) -> str:
-    """Return an id for the caller's conversation that programs accept: 32 hex digits."""
+    """Return the session id for programs: 32 hex digits, from the caller and the conversation."""
     return sha256(turn.session_id.encode()).hexdigest()[:32]
 
 

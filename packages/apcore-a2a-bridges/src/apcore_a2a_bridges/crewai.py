@@ -171,7 +171,7 @@ class CrewAIAgent(Agent):
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
     def _copy(self, paused: _PausedCrew, done_count: int, stop_index: int | None) -> Any:
-        """Return a copy that skips finished tasks and ends with task *stop_index*, if not None."""
+        """Return a crew that skips finished tasks and ends with task *stop_index*, if not None."""
         from crewai.tasks.task_output import TaskOutput
 
         crew = self._crew.copy()
@@ -233,6 +233,7 @@ def _add_feedback(tasks: list[Any], index: int, result: str, feedback: str) -> N
     text = f"Your result was:\n{result}\n\nRevise it. The user's feedback is:\n{feedback}"
     review = Task(description="Review the result", expected_output="Feedback")
     review.output = TaskOutput(description="Review", raw=text, agent="User")
+    # if not a list, the context is None or CrewAI's marker for all earlier tasks
     context = tasks[index].context
     earlier_tasks = context if isinstance(context, list) else tasks[:index] if context else []
     tasks[index].context = [*earlier_tasks, review]

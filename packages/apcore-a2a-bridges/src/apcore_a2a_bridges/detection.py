@@ -59,7 +59,7 @@ The values are addresses, `module:name`, or the classes or functions themselves.
 
 
 class AgentConfigError(ModuleError, ValueError):
-    """A config that describes no agent; the message says what is wrong."""
+    """An invalid config; the message says what is wrong."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="AGENT_CONFIG_INVALID", message=message)
