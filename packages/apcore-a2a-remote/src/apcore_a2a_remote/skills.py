@@ -35,7 +35,7 @@ MAX_VIA = 4
 MAX_ID = 192
 """Maximum length of an id in apcore, in characters."""
 TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
-"""`display` of skills without published schemas: they take text and files, and return text."""
+"""`display` of skills that are not typed: they take text and files, and return text."""
 WHOLE_AGENT = "agent"
 """The last part of the id of the module for an agent whose card lists no skills."""
 
