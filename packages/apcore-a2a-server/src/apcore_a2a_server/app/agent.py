@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 ASK = "ask"
 """Value of the option `default_skill` with which clients are asked to choose a skill."""
 MIN_WEBHOOK_DRAIN = 2.0
-"""Minimum seconds for the last notifications at shutdown; at most the timeout of `drain`."""
+"""Minimum seconds for the last notifications at shutdown, or the timeout of `drain` if shorter."""
 
 
 class Agent:
