@@ -56,7 +56,7 @@ class JWTAuthenticator:
     tokens (`jwk`, `jku`, `x5u`) are ignored (RFC 8725).
 
     The key is taken from `key`, else from `jwks_url`, else from the discovery document of `issuer`
-    if that is a URL, else from the environment variable `APCORE_JWT_SECRET`.
+    if `issuer` is a URL, else from the environment variable `APCORE_JWT_SECRET`.
 
     Args:
         key: A secret of at least 32 bytes, a public key or certificate in PEM, or the `Path` of a

@@ -50,8 +50,8 @@ def mint(
             a file, which is read for each token.
         issuer: Name of this agent (`iss`), which the remote agent can require.
         lifetime: Seconds until the token expires.
-        key_id: Id of a key that is not a `SigningKey`; see there for the default.
-        algorithm: Algorithm of a key that is not a `SigningKey`; see there for the default.
+        key_id: Id of a key that is not a `SigningKey`; by default as in `SigningKey`.
+        algorithm: Algorithm of a key that is not a `SigningKey`; by default as in `SigningKey`.
         claim_mapping: Names of the claims, as the remote agent reads them.
         claims: Further claims, such as `scope`.
 

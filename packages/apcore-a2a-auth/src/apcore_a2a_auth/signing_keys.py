@@ -129,7 +129,7 @@ def cached_signing_key(content: bytes, key_id: str | None, algorithm: str | None
 
 
 def read_source(source: Source) -> bytes:
-    """Return the bytes of a key, or those of a file without newlines at its end.
+    """Return the bytes of a key; newlines at the end of a file are dropped.
 
     Raises:
         ConfigurationError: The file cannot be read, or the text is not valid UTF-8.
