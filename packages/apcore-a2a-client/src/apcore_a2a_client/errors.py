@@ -2,11 +2,11 @@
 
 A2AError
 ├── A2AConnectionError                      cannot connect, or connection lost; `sent`
-│   └── A2ATimeoutError                     no response in time
+│   └── A2ATimeoutError                     no response, or task not settled, in time
 ├── A2ADiscoveryError                       no usable card; `status_code`, `url`
 │   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
-├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
+├── CredentialsRefusedError                 the card leads to a foreign origin; `agent`, `foreign`
 ├── DestinationRefusedError                 the agent leads to a refused host; `address`, `foreign`
 ├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
@@ -80,7 +80,7 @@ class A2ADiscoveryError(A2AError):
 
 
 class CardRefusedError(A2ADiscoveryError):
-    """The function passed as `verify_card` refused the card, so no request followed.
+    """The function passed as `verify_card` refused the card, so nothing else was sent.
 
     `__cause__` is the exception that the function raised, or the `A2AProtocolError` for an invalid
     card that it returned.
@@ -96,7 +96,7 @@ class A2AProtocolError(A2AError):
 
 
 class CredentialsRefusedError(A2AError):
-    """The agent's card points to another origin, which must not receive the credentials.
+    """The agent's card leads to another origin, which must not receive the credentials.
 
     Nothing was sent there. To allow that origin, pass `credentials_for=[error.foreign]`.
 
@@ -107,7 +107,7 @@ class CredentialsRefusedError(A2AError):
 
     def __init__(self, agent: str, foreign: str) -> None:
         super().__init__(
-            f"The credentials are for {agent}, but the agent's card points to {foreign}: "
+            f"The credentials are for {agent}, but the agent's card leads to {foreign}: "
             f"to send them there, pass credentials_for=[{foreign!r}]"
         )
         self.agent = agent
@@ -121,7 +121,7 @@ class DestinationRefusedError(A2AError):
 
     Attributes:
         foreign: The origin in the card or the redirect.
-        address: The IP address of its host.
+        address: The IP address of that origin's host.
     """
 
     def __init__(self, foreign: str, address: str) -> None:
@@ -284,7 +284,7 @@ class TaskFailedError(A2AError):
 
     Attributes:
         task: The task in its final state.
-        code: The JSON-RPC code in its status message, if there is one.
+        code: The JSON-RPC code in the agent's last message; None if it has no code.
         data: The details that accompany the code.
     """
 
@@ -298,8 +298,8 @@ class TaskFailedError(A2AError):
 class StreamRestartedError(A2AError):
     """The task was restarted, so the values of its stream would repeat.
 
-    Pass `on_restart=` to discard the values so far and continue. The task itself continues: use
-    `wait` or `follow` to get its result.
+    To continue the stream instead, pass `on_restart=`, a function that discards the values so far.
+    The task itself continues: use `wait` or `follow` to get its result.
 
     Attributes:
         task: The task.

@@ -176,7 +176,7 @@ class Exchange:
     timeout: float | None
     retries: int
     max_bytes: int
-    client_has_credentials: Callable[[], bool] = bool
+    client_has_credentials: Callable[[], bool] = bool  # `bool()` is False
     guard: DestinationGuard | None = None
 
     @property
@@ -239,10 +239,10 @@ class Exchange:
         source = self.guard.card_source if self.guard else ""
         auth: Any = httpx.USE_CLIENT_DEFAULT if self.auth is None else self.auth
         if "authorization" in spec.headers:
-            auth = None  # this request has its own credentials: send no other ones with it
+            auth = None  # this request has its own credentials: send no others
         for _ in range(MAX_REDIRECTS + 1):
             if self.guard:
-                request.extensions.pop("trace", None)  # the watch from before a redirect
+                request.extensions.pop("trace", None)  # checks the previous URL, after a redirect
                 request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":

@@ -73,7 +73,7 @@ def check_header_name(name: str) -> str:
 def check_header_value(value: str, label: str = "credentials") -> str:
     """Return *value* if it can be the value of a header (RFC 9110 §5.5).
 
-    The messages of errors contain only *label*, since the value may be secret.
+    The messages of errors do not quote *value*, which may be secret.
 
     Raises:
         TypeError: It is not a string.

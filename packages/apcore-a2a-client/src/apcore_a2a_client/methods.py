@@ -322,8 +322,8 @@ class Operations(WebhookOperations):
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._submit(params, deadline, headers)
-        # Asked for the events after 0, an agent that numbers events replays the whole task, even if
-        # it has ended. In an existing conversation, which a `Message` can name, the agent may
+        # Asked for the events after 0, an agent that numbers events replays the whole task, even
+        # after its end. In an existing conversation, which a `Message` can name, the agent may
         # continue an older task: the replay could begin with a pause that has been answered since,
         # and the stream would end.
         is_new_task = not context_id and not isinstance(input, Message)
@@ -385,8 +385,8 @@ class Operations(WebhookOperations):
             headers: Further headers of each request.
 
         Raises:
-            UnsupportedOperationError: The task no longer waits for input; agents may still accept
-                a second approval or refusal.
+            UnsupportedOperationError: The task no longer waits for input; agents may accept a late
+                yes or no.
             A2ATimeoutError: The task was not settled in time.
         """
         deadline = deadline_after(timeout)

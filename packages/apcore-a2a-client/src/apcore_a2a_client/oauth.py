@@ -181,10 +181,10 @@ class ClientCredentials(httpx.Auth):
         if source != self._declared:
             self._declared, self._token = source, ""
             self._token_url = None if source.is_issuer else url
-            self._issuer, self._issuer_url = source.location, url
+            self._issuer, self._issuer_url = source.location, url  # unused with a token URL
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
-        """Add a token, and send the request again with a new one if it is refused with 401."""
+        """Add a token; after a response with 401, send the request again with a new token."""
         for is_last in (False, True):
             token = self._valid_token()
             if not token and self._has_endpoint:
@@ -273,12 +273,14 @@ class ClientCredentials(httpx.Auth):
         if url is None:
             url, method = yield from self._discover(extensions)
         requested_at = monotonic()
-        answer = yield self._token_request(url, method or "basic", extensions)
+        answer = yield self._build_token_request(url, method or "basic", extensions)
         lifetime = self._store_token(_parse(answer, url))
         self._usable_until = requested_at + lifetime - min(LEEWAY, lifetime / 2)
         return self._token
 
-    def _token_request(self, url: httpx.URL, method: AuthMethod, extensions: Json) -> httpx.Request:
+    def _build_token_request(
+        self, url: httpx.URL, method: AuthMethod, extensions: Json
+    ) -> httpx.Request:
         scope = self._declared.scopes if self._scope is None else self._scope
         form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
         headers = {"accept": "application/json", "accept-encoding": "identity"}
@@ -395,7 +397,7 @@ def _parse(answer: Answer, url: httpx.URL) -> Json:
     """Return the JSON object in *answer*.
 
     Raises:
-        A2AConnectionError: The authorization server is overloaded: try again later.
+        A2AConnectionError: The authorization server is busy: try again later.
         TokenUnavailableError: The server refused the request, or its response is not OAuth 2.
     """
     if answer.status in BUSY_STATUSES:

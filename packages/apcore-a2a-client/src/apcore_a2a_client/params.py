@@ -10,7 +10,7 @@ from .errors import A2AProtocolError, Json
 from .tasks import Message, TaskState
 
 Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
-"""The content of a message: text, a file's bytes, data, a list of parts, or the whole message."""
+"""The content of a message: text, file bytes, data, a list of these or parts, or a `Message`."""
 
 
 def check_id(value: Any) -> str:
@@ -60,7 +60,7 @@ def message_params(
     task_id: str | None,
     metadata: Mapping[str, Any] | None,
 ) -> Json:
-    """Return the parameters of a send: the message, and the metadata of the request."""
+    """Return the parameters for sending a message: the message, and the metadata of the request."""
     sent_message = Message.of(message, context_id=context_id, task_id=task_id)
     request_metadata = {**(metadata or {}), **without_none(skillId=skill)}
     return without_none(message=sent_message.to_dict(), metadata=request_metadata or None)

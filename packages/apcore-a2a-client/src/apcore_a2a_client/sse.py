@@ -33,7 +33,7 @@ class EventParser:
         self._data: list[bytes] = []
         self._size = 0
         self._last_event_id: str | None = None
-        self._ended_with_return = self._has_read_line = False
+        self._ended_with_cr = self._has_read_line = False
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
         """Yield the events that *chunk* completes.
@@ -43,11 +43,11 @@ class EventParser:
         """
         # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so an
         # LF at the start of the next chunk belongs to that CR and is not an empty line.
-        if not chunk:  # must not reset `_ended_with_return`
+        if not chunk:  # must not reset `_ended_with_cr`
             return
-        if self._ended_with_return and chunk.startswith(b"\n"):
+        if self._ended_with_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
-        self._ended_with_return = chunk.endswith(b"\r")
+        self._ended_with_cr = chunk.endswith(b"\r")
         *line_tails, partial_line = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for line_tail in line_tails:
             self._extend_line(line_tail)

@@ -48,7 +48,7 @@ from .tasks import (
 )
 
 MAX_SILENCE = 30.0
-"""Seconds without an event, only with keep-alives, after which the task is fetched.
+"""Seconds with only keep-alives, after which the task is fetched.
 
 Without a timeout, also the seconds for which an agent may accept no connections.
 """
@@ -57,7 +57,7 @@ MAX_END_WAIT = 0.1
 
 
 class EventStream:
-    """The events of one task, each once, until the task is settled.
+    """The events of one task until the task is settled.
 
     A lost connection is reopened. The stream then continues after the last event if the agent
     numbers events, otherwise with a snapshot of the task, which is an event if it contains anything

@@ -308,6 +308,7 @@ class TaskPage(Model):
 
     @classmethod
     def _upgrade(cls, data: Json) -> Json:
+        # the attribute has the name of 0.3
         if "nextPageToken" in data:
             data["nextCursor"] = data.pop("nextPageToken")
         return data
@@ -334,7 +335,7 @@ EVENT_MODELS: dict[str, type[Event]] = {
 
 
 def read_event(data: Any) -> Event:
-    """Return the event in *data*: the result of a send, or an event of a stream.
+    """Return the event in *data*: the result of sending a message, or an event of a stream.
 
     In 1.0 the key of the object names the type of the event; in 0.3 the member `kind` does.
 

@@ -44,7 +44,7 @@ class WebhookOperations:
             headers: Further headers of the request.
 
         Raises:
-            A2AServerError: The agent has no such task.
+            A2AServerError: The agent has no such task, or *state* or *limit* is invalid.
             A2AError: The agent has no such operation.
         """
         if task_id is None:
@@ -58,7 +58,7 @@ class WebhookOperations:
         return webhooks
 
     def test_webhook(self, task_id: str, id: str, *, headers: Headers | None = None) -> Steps[Json]:
-        """Send a test to a webhook of a task, and return the attempt as JSON.
+        """Make the agent send a test notification to a webhook; return the attempt as JSON.
 
         Raises:
             A2AServerError: The agent has no such task or webhook.
