@@ -1,7 +1,7 @@
 """Classification of IP addresses, and lists of hosts (NFR-SEC-004).
 
-Webhooks and remote agents name hosts to connect to. Neither may lead into internal networks, unless
-a setting allows the host.
+Webhooks and remote agents name hosts to connect to. Neither may lead from outside into internal
+networks, unless a setting allows the host.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ GLOBAL_UNICAST_IPV6 = IPv6Network("2000::/3")
 Loopback, unspecified, mapped, NAT64, link-local, site-local, unique local and multicast addresses
 are outside.
 """
-METADATA_ADDRESSES = frozenset(
+CLOUD_SERVICE_ADDRESSES = frozenset(
     map(
         ip_address,
         (
@@ -53,8 +53,8 @@ METADATA_ADDRESSES = frozenset(
         ),
     )
 )
-"""Metadata services of clouds, which hand out credentials to any caller on the machine, and other
-services at fixed addresses, such as DNS and time."""
+"""Fixed addresses of cloud services: DNS, time, and metadata, which gives credentials to any caller
+on the machine."""
 IPV4_EMBEDDING_NETWORKS = tuple(map(IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Networks whose addresses may end with an IPv4 address (RFC 4291 §2.5.5, RFC 6052, RFC 8215)."""
 NAT64_LOCAL_USE = IPv6Network("64:ff9b:1::/48")
@@ -62,7 +62,7 @@ NAT64_LOCAL_USE = IPv6Network("64:ff9b:1::/48")
 CACHE_SIZE = 1000
 """Maximum number of hosts whose parsed addresses are cached."""
 ISATAP_IDENTIFIERS = (0x00005EFE, 0x02005EFE)
-"""Bits 64 to 95 of an ISATAP address, before its IPv4 address (RFC 5214 §6.1)."""
+"""Values of bits 64 to 95 of an ISATAP address, before its IPv4 address (RFC 5214 §6.1)."""
 
 
 def is_public(address: Address) -> bool:
@@ -90,7 +90,7 @@ def is_forbidden(address: Address) -> bool:
     unscoped = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
     aliases = {unscoped, *embedded_ipv4(unscoped)}
     is_no_host = any(alias.is_unspecified or alias.is_multicast for alias in aliases)
-    return is_no_host or not METADATA_ADDRESSES.isdisjoint(aliases)
+    return is_no_host or not CLOUD_SERVICE_ADDRESSES.isdisjoint(aliases)
 
 
 def network_level(address: Address) -> int:
@@ -172,7 +172,7 @@ class HostList:
         self._networks = [ip_network(network) for network in networks]
 
     def has_name(self, host: str) -> bool:
-        """Return whether the list has *host* (in lower case) or a wildcard for it.
+        """Return whether the list has *host*, given in lower case, or a wildcard for it.
 
         The wildcard `*` does not count; see `has_any`.
         """

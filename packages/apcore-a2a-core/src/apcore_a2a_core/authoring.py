@@ -96,8 +96,8 @@ class Usage:
     """Tokens that a module has used; the metadata of its task has them as `usage`.
 
     A streaming module yields any number of these between its chunks; any module may instead set
-    `services.metadata["usage"]` to one. The tokens of all these values, in all runs of a task, are
-    added up.
+    `services.metadata["usage"]` to a `Usage`. The tokens of all these values, in all runs of a
+    task, are added up.
 
     Attributes:
         input_tokens: The number of tokens that a model has read.
@@ -273,11 +273,11 @@ class Services(Protocol):
         """Pause the task until the client answers; the module is then called again.
 
         The new call gets the inputs of this one, updated with the inputs in the answer. An answer
-        in text becomes the input *field*, converted by its schema. Without a field, the text
-        becomes the only property of *schema*, or else its only required one, if that is scalar. If
-        *schema* has no properties, the text becomes the input `answer`. With neither field nor
-        schema, the text becomes the one required input that is missing, or the input `answer`. If
-        the text does not fit, the question is asked again.
+        in text is the value of the input *field*, converted by its schema. Without a field, the
+        text is the value of the only property of *schema*, or else of its only required one, if
+        that is scalar. If *schema* has no properties, the text is the input `answer`. With neither
+        field nor schema, the text is the one required input that is missing, or the input `answer`
+        if the module allows it. If the text does not fit, the question is asked again.
 
         Args:
             question: The question for the client.

@@ -141,7 +141,7 @@ class TaskPushNotificationConfig(Data):
 
 
 class SendMessageConfiguration(Data):
-    """The options of a send (A2A 1.0 §3.2.2)."""
+    """The options for sending a message (A2A 1.0 §3.2.2)."""
 
     accepted_output_modes: list[str] = []
     task_push_notification_config: TaskPushNotificationConfig | None = None
