@@ -58,7 +58,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an output of a runnable: messages become their texts and files.
+    """Convert an output of a runnable; a message becomes its texts and files.
 
     >>> part_out({"n": (1, 2)}, turn=None)
     {'n': [1, 2]}
@@ -232,7 +232,7 @@ class LangChainAgent(Agent):
 
 
 def _chunk_of(block: Mapping[str, Any]) -> str | File | None:
-    """Return the chunk of a content block; None if it is neither text nor a file."""
+    """Return the text or the file in a content block; None if it has neither."""
     if block.get("type") == "text":
         return str(block.get("text", ""))
     if block.get("type") not in BLOCKS:

@@ -35,7 +35,7 @@ from .turn import Turn
 logger = logging.getLogger("apcore_a2a.langgraph")
 
 Event: TypeAlias = tuple[str, Any]
-"""The stream mode and an item of LangGraph's stream, which `part_out` converts."""
+"""A pair that `part_out` converts: the stream mode, and an item of LangGraph's stream."""
 
 AI_TYPES = ("ai", "AIMessageChunk")
 """Types of messages that a model writes: whole messages, and chunks of streamed ones."""
@@ -53,7 +53,7 @@ NO_QUESTION = "The agent needs an answer."
 STRUCTURED = "structured_response"
 """The member of the state that `create_agent(response_format=…)` fills."""
 YES_OR_NO = {"approve", "reject"}
-"""Decisions about a tool that an approval can express."""
+"""Decisions that an approval can express."""
 
 
 class CheckpointError(ModuleError, RuntimeError):
@@ -99,8 +99,8 @@ class LangGraphAgent(Agent):
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
-        checkpointer: A checkpointer for a graph without one, its asynchronous context manager, or a
-            function that returns either, called in the server's event loop.
+        checkpointer: A checkpointer for a graph without one, an asynchronous context manager that
+            opens it, or a function that returns either, called in the server's event loop.
         run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
             bridge adds `configurable.thread_id`.
         context: The runtime context of each run, or a function of the turn that returns it.

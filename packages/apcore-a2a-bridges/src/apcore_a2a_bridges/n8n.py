@@ -73,7 +73,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 def _with_text(answer: Mapping[str, Any], key: str | None) -> Json:
-    """Return an answer with the member *key*, if there is one, renamed to `text`."""
+    """Return an answer with its member *key* renamed to `text`; unchanged if *key* is None."""
     if key is None:
         return dict(answer)
     return {TEXT: str(answer[key]), **{n: v for n, v in answer.items() if n not in (key, TEXT)}}
@@ -152,7 +152,7 @@ class N8nAgent(Agent):
             await client.aclose()
 
     def _is_wanted(self, answer: Any) -> bool:
-        """Return whether to send an answer: pieces of nodes not in `nodes` are left out."""
+        """Return whether to send an answer: with `nodes`, pieces of other nodes are left out."""
         is_piece = isinstance(answer, StreamEvent)
         return not (is_piece and self._nodes) or answer.node in self._nodes
 

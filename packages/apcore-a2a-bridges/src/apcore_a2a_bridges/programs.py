@@ -14,7 +14,7 @@ READ_SIZE = 64 * 1024
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
-"""Maximum number of bytes of the error output that a message quotes, from its end."""
+"""Maximum number of bytes that a message quotes from the end of the error output."""
 IDLE = 1.0
 """Seconds without output after which to check whether the program has ended."""
 

@@ -117,13 +117,16 @@ class Turn:
 
     @property
     def history(self) -> Sequence[Json]:
-        """The messages of the conversation before this turn, as JSON of A2A 1.0."""
+        """The messages of the conversation before this turn, as JSON of A2A 1.0.
+
+        After a pause, they include the question and the answer.
+        """
         history: Sequence[Json] = self._services.history
         return history
 
     @property
     def messages(self) -> list[TextMessage]:
-        """The texts of the conversation before this turn, for agents without a memory."""
+        """The texts of `history`, for agents without a memory."""
         return [
             TextMessage(
                 "agent" if message.get("role") == "ROLE_AGENT" else "user",
