@@ -104,7 +104,7 @@ class APIKey(httpx.Auth):
 
 
 class _MaskedURL(httpx.URL):
-    """A URL with a key in its query, masked in text because httpx logs URLs."""
+    """A URL with a key in its query; its text leaves out the query, because httpx logs URLs."""
 
     def __str__(self) -> str:
         return str(httpx.URL(self).copy_with(query=None)) + "?…"

@@ -104,7 +104,8 @@ class A2AClient(Client[httpx.AsyncClient]):
             may raise an exception to refuse it, or return the JSON of a card to use instead.
         check_destination: A function that gets each `Destination` to which the agent's card or a
             redirect leads, and returns whether to connect to its address. It must not block, and
-            is not called for the origins of *url* and `credentials_for`.
+            is not called for the origins of *url* and `credentials_for`. Behind a proxy, it is
+            called only for IP addresses in URLs.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.

@@ -73,7 +73,7 @@ def _refuse_constant(literal: str) -> Any:
 class ProtocolEnum(StrEnum):
     """An enumeration of A2A.
 
-    Its members are spelled like `"working"` in Python and 0.3, like `TASK_STATE_WORKING` in 1.0.
+    Members are spelled like `"working"` in Python and 0.3, and like `TASK_STATE_WORKING` in 1.0.
     """
 
     @classmethod

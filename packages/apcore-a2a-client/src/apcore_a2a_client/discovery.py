@@ -58,7 +58,7 @@ class Discovery:
         protocol: The required protocol version; None for any in the card.
         trusted_origins: The origin of `base`, and others to which credentials may be sent.
         verify_card: Called with the JSON of the card after each fetch or revalidation.
-        last_card: The last card that was fetched, even if it has expired; None if there is none.
+        last_card: The last card that was accepted, even if it has expired; None if there is none.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Discovery:
             A2ADiscoveryError: The agent has no card, or an invalid one.
             CardRefusedError: `verify_card` refused the card.
             DestinationRefusedError: A redirect leads to a host that is not allowed.
+            TokenUnavailableError: The request for the card got no OAuth 2 token.
             A2AConnectionError: The agent cannot be reached, or its card did not arrive before
                 *deadline* (`A2ATimeoutError`).
         """
@@ -214,7 +215,8 @@ class Discovery:
                 are at origins that are not trusted, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed,
                 or the URL of the card redirects to one.
-            TokenUnavailableError: Neither the card nor the client has a token endpoint.
+            TokenUnavailableError: Neither the card nor the client has a token endpoint, or the
+                request for the card got no token.
             A2AProtocolError: The card declares an API key in a reserved header.
         """
         try:
