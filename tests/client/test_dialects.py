@@ -120,16 +120,13 @@ def test_the_version_of_a_0_3_card_may_be_null() -> None:
     assert interfaces({**OLD_CARD, "protocolVersion": None}) == [("https://x/a", "JSONRPC", "0.3")]
 
 
-def test_the_main_url_of_a_0_3_card_is_listed_once() -> None:
+@pytest.mark.parametrize("preferred", [{"preferredTransport": "JSONRPC"}, {}])
+def test_the_main_url_of_a_0_3_card_is_listed_once(preferred: dict[str, str]) -> None:
     additional_interfaces = [
         {"url": "https://x/a", "transport": "JSONRPC"},
         {"url": "https://x/rest", "transport": "HTTP+JSON"},
     ]
-    card = {
-        **OLD_CARD,
-        "preferredTransport": "JSONRPC",
-        "additionalInterfaces": additional_interfaces,
-    }
+    card = {**OLD_CARD, **preferred, "additionalInterfaces": additional_interfaces}
     assert interfaces(card) == [
         ("https://x/a", "JSONRPC", "0.3.0"),
         ("https://x/rest", "HTTP+JSON", "0.3.0"),

@@ -146,7 +146,8 @@ class AgentCard(Model):
         # 0.3 has a main interface, and a list `additionalInterfaces` (0.3 §5.5) that may repeat
         # the main interface.
         version = data.pop("protocolVersion", None) or "0.3"
-        main = {"url": data.pop("url", None), "transport": data.pop("preferredTransport", None)}
+        transport = data.pop("preferredTransport", None) or "JSONRPC"
+        main = {"url": data.pop("url", None), "transport": transport}
         additional = objects(data.pop("additionalInterfaces", None))
         if data.get("supportedInterfaces") is None and main["url"]:
             other_interfaces = [interface for interface in additional if interface != main]
