@@ -386,7 +386,7 @@ def test_the_command_says_that_there_is_no_agent(tmp_path: Path) -> None:
         message = explore_and_fail(site, tmp_path)
         assert f"{site}/ is not an A2A agent: {site}/{CARD} has no Agent Card" in message
     with running(Starlette()) as site:
-        assert "has no Agent Card, but HTTP 404" in explore_and_fail(site, tmp_path)
+        assert "has no Agent Card: HTTP 404" in explore_and_fail(site, tmp_path)
 
 
 def test_a_card_that_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 The page's policy allows requests only to its own origin, so the proxy forwards them. It is bound
 to loopback, and every path begins with a random token, so that neither other machines nor other
-pages in the browser can use it. It sends requests to one agent only, and hides itself from
-that agent.
+pages in the browser can use it. It sends requests to one agent only, and never tells
+that agent its own URL.
 """
 
 import json
@@ -60,7 +60,7 @@ SAFE_HEADERS = {
 """Header fields added to relayed responses, so the browser runs nothing that the agent has sent."""
 
 
-class AgentUnreachableError(Exception):
+class UnusableAgentError(Exception):
     """The agent can't be used; the message says why, for the user."""
 
 
@@ -90,13 +90,13 @@ class AgentProxy:
         """Check that there is an agent, and close this proxy.
 
         Raises:
-            AgentUnreachableError: There is no agent, it can't be reached, or its card is too large.
+            UnusableAgentError: There is no agent, it can't be reached, or its card is too large.
         """
         async with self._client:
             try:
                 await self.fetch_card({})
             except httpx.HTTPError as error:
-                raise AgentUnreachableError(explain(self.agent, error)) from None
+                raise UnusableAgentError(explain(self.agent, error)) from None
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
@@ -110,7 +110,7 @@ class AgentProxy:
             if path in CARD_PATHS:
                 return await self._show_card(request)
             return await self._send(request, self._target(request))
-        except (AgentUnreachableError, httpx.HTTPError) as error:
+        except (UnusableAgentError, httpx.HTTPError) as error:
             return JSONResponse(
                 {"error": {"message": explain(self.agent, error)}}, 502, SAFE_HEADERS
             )
@@ -127,7 +127,7 @@ class AgentProxy:
         if response.is_redirect:
             await response.aclose()
             target = response.headers.get("location", "nowhere")
-            raise AgentUnreachableError(f"{self.agent} redirects to {target}: explore that URL")
+            raise UnusableAgentError(f"{self.agent} redirects to {target}: explore that URL")
         headers = {**dict(returned_headers(response.headers)), **SAFE_HEADERS}
         return StreamingResponse(stream_body(response), response.status_code, headers)
 
@@ -142,7 +142,7 @@ class AgentProxy:
         """Return the response with the agent's card, or with a refusal (401, 403, 429 or 503).
 
         Raises:
-            AgentUnreachableError: There is no agent at the URL, or its card is too large.
+            UnusableAgentError: There is no agent at the URL, or its card is too large.
             httpx.HTTPError: The agent can't be reached.
         """
         suffix = f"?{query}" if query else ""
@@ -157,9 +157,9 @@ class AgentProxy:
             return response
         if not (response.is_success and is_object(response.content)):
             status = f"HTTP {response.status_code}"
-            content = "a body that is not a JSON object" if response.is_success else status
-            raise AgentUnreachableError(
-                f"{self.agent} is not an A2A agent: {card_url} has no Agent Card, but {content}"
+            content = "the body is not a JSON object" if response.is_success else status
+            raise UnusableAgentError(
+                f"{self.agent} is not an A2A agent: {card_url} has no Agent Card: {content}"
             )
         return response
 
@@ -167,7 +167,7 @@ class AgentProxy:
         """Return the response of a card's URL, with its body.
 
         Raises:
-            AgentUnreachableError: The body is too large.
+            UnusableAgentError: The body is too large.
         """
         async with self._client.stream(
             "GET", url, headers=headers, timeout=CARD_TIMEOUT
@@ -176,7 +176,7 @@ class AgentProxy:
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > MAX_CARD:
-                    raise AgentUnreachableError(f"{url} has more than {MAX_CARD} bytes")
+                    raise UnusableAgentError(f"{url} has more than {MAX_CARD} bytes")
             fields = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
             return httpx.Response(response.status_code, headers=fields, content=bytes(body))
 
@@ -184,7 +184,7 @@ class AgentProxy:
         """Return the URL for a request: below the URL of its interface, or of the agent.
 
         Raises:
-            AgentUnreachableError: The URL is invalid, has `.` or `..` in its path, or has another
+            UnusableAgentError: The URL is invalid, has `.` or `..` in its path, or has another
                 origin, which must not get the credentials.
         """
         interface = request.headers.get(INTERFACE_HEADER)
@@ -192,9 +192,9 @@ class AgentProxy:
             url = self.agent if interface is None else self.agent.join(interface)
         except httpx.InvalidURL as error:
             message = f"The Agent Card has an interface without a valid URL: {error}"
-            raise AgentUnreachableError(message) from None
+            raise UnusableAgentError(message) from None
         if origin_of(url) != origin_of(self.agent):
-            raise AgentUnreachableError(
+            raise UnusableAgentError(
                 f"The Agent Card points to {url}, which is not at {self.agent.netloc.decode()}: "
                 "nothing is sent there. Explore that URL instead"
             )
@@ -202,7 +202,7 @@ class AgentProxy:
         path: bytes = request.scope["raw_path"].partition(self.token.encode() + b"/")[2]
         steps = unquote(path.decode("latin-1")).replace("\\", "/").split("/")
         if not {".", ".."}.isdisjoint(steps):
-            raise AgentUnreachableError(f"A path leads out of {self.agent}: nothing is sent there")
+            raise UnusableAgentError(f"A path leads out of {self.agent}: nothing is sent there")
         if path:
             url = url.copy_with(raw_path=url.raw_path.partition(b"?")[0].rstrip(b"/") + b"/" + path)
         # the host that the user gave, since a card may call this machine 0.0.0.0
@@ -304,7 +304,7 @@ async def stream_body(response: httpx.Response) -> AsyncIterator[bytes]:
 
 def explain(agent: httpx.URL, error: Exception) -> str:
     """Explain to the user why a request failed."""
-    if isinstance(error, AgentUnreachableError):
+    if isinstance(error, UnusableAgentError):
         return str(error)
     tls_error = tls_error_in(error)
     if isinstance(tls_error, ssl.SSLCertVerificationError):
@@ -314,7 +314,9 @@ def explain(agent: httpx.URL, error: Exception) -> str:
         )
     if tls_error is not None:
         return f"{agent} can't be reached by TLS: {error}. Check the scheme and the port of its URL"
-    return f"{agent} can't be reached: {error or type(error).__name__}. Check that it is running"
+    return (
+        f"{agent} can't be reached: {str(error) or type(error).__name__}. Check that it is running"
+    )
 
 
 def tls_error_in(error: BaseException | None) -> ssl.SSLError | None:
