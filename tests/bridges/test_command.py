@@ -207,7 +207,7 @@ async def test_text_under_an_output_key_is_text_of_the_turn(tmp_path: Path) -> N
         def commands(self, *args: Any) -> list[Command]:
             return [*super().commands(*args)] * 2
 
-        def is_other_session(self, problem: str) -> bool:
+        def is_session_problem_in(self, problem: str) -> bool:
             return True
 
     follows: list[bool] = []

@@ -103,7 +103,7 @@ class ClaudeCodeAgent(CommandAgent):
         """Return whether an event has text for the user."""
         return bool(_delta_in(value))
 
-    def is_other_session(self, problem: str) -> bool:
+    def is_session_problem_in(self, problem: str) -> bool:
         """Return whether the session to resume is missing, or the one to begin exists already."""
         return "No conversation found" in problem or "is already in use" in problem
 
@@ -170,7 +170,7 @@ class CodexAgent(CommandAgent):
         """Return whether an event has text for the user."""
         return bool(_message_in(value))
 
-    def is_other_session(self, problem: str) -> bool:
+    def is_session_problem_in(self, problem: str) -> bool:
         """Return whether the session is lost."""
         return "no rollout found" in problem
 

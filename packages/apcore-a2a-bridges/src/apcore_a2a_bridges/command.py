@@ -33,7 +33,7 @@ GRACE = 5.0
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output with one JSON document, in bytes."""
 MAX_ATTEMPTS = 100
-"""Maximum number of attempts to parse a document of several lines; one may take a long time."""
+"""Maximum number of attempts to parse a document of several lines, since each may take long."""
 SECRET_PREFIX = "APCORE_"
 """Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
@@ -196,7 +196,7 @@ class CommandAgent(Agent):
             return self.output_key in value and str(value[self.output_key]) != ""
         return isinstance(value, str)
 
-    def is_other_session(self, problem: str) -> bool:
+    def is_session_problem_in(self, problem: str) -> bool:
         """Return whether *problem* says that the session is missing or exists already.
 
         If so, the next command of `commands` runs, unless the user has text already.
@@ -224,7 +224,7 @@ class CommandAgent(Agent):
             if code or failure:
                 name = PurePath(command.arguments[0]).name
                 problem = "\n".join(filter(None, [failure, program.errors]))
-                is_session_problem = not follows_text and self.is_other_session(problem)
+                is_session_problem = not follows_text and self.is_session_problem_in(problem)
                 kind = SessionError if is_session_problem else CommandError
                 raise kind(f"{name} ended with the exit code {code}: {problem}")
         finally:
@@ -281,7 +281,8 @@ def _document_in(text: str) -> Any:
         try:
             value, end = decoder.raw_decode(line[0])
         except json.JSONDecodeError as error:
-            # a line that begins a document fails at its end; "[warning] old" fails earlier
+            # the first line of a document is incomplete: its error is at the end of the line; the
+            # error of a line such as "[warning] old", which is no JSON, comes earlier
             is_incomplete = error.pos >= len(line[0].rstrip())
             if not is_incomplete or attempts == MAX_ATTEMPTS:
                 continue

@@ -83,7 +83,8 @@ class ADKAgent(Agent):
     """An agent of google-adk: an `LlmAgent` or any other `BaseAgent`.
 
     Each conversation of a caller has a session. A long-running tool, and a tool that has to be
-    confirmed, pause the task. The agent's input and output schemas become those of the skill.
+    confirmed, pause the task. The skill has the agent's input schema, and its output schema if that
+    is a class.
 
     Args:
         agent: The agent.
@@ -229,7 +230,7 @@ class ADKAgent(Agent):
         question = "\n".join(tool.pop("hint", "") or _format_call(tool) for tool in tools)
         data, parts = {"tools": tools}, [_call_part(call) for call in calls]
         if all(call.name == CONFIRMATION for call in calls):
-            turn.approve(question, data, state=state, parts=parts)
+            turn.approve(question, data, state=state, parts=parts)  # raises, as `ask` does
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of text from people to values of a JSON Schema (FR-MSG-003)."""
+"""Conversion of the text that people write to values of a JSON Schema (FR-MSG-003)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
     Args:
         text: The text.
         schema: The schema of the value.
-        root: The schema that references in *schema* point into.
+        root: The root schema, in which each `$ref` of *schema* is looked up.
 
     Raises:
         PartError: The text cannot be converted; the error says what is expected.

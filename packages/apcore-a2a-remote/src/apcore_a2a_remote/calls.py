@@ -96,7 +96,7 @@ class Skill(Protocol):
     remote_id: str
     is_typed: bool
     text_field: str
-    schema_of_output: Json | None
+    published_output_schema: Json | None
 
     @property
     def is_gated(self) -> bool:
@@ -124,7 +124,7 @@ class Call:
         self._services = context.services
         self._module_id = context.call_chain[-1] if context.call_chain else skill.module_id
         self._span_headers: dict[str, str] = {}
-        self._output = Output(self._module_id, skill.schema_of_output, skill.text_field)
+        self._output = Output(self._module_id, skill.published_output_schema, skill.text_field)
         self._task_id = self._context_id = ""
         self._status: TaskStatus | None = None
         self._metadata: dict[str, Any] = {}

@@ -29,9 +29,9 @@ MAX_DETAILS = 256 * 1024
 """Maximum size of a skill's details, in bytes; a skill with larger ones is left out."""
 MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
-"""The annotation with digests of the URLs of the agents that have passed on an exposed skill."""
+"""The annotation with digests of the URLs of the agents that have relayed an exposed skill."""
 MAX_VIA = 4
-"""A skill that this many agents have passed on is left out."""
+"""A skill that this many agents have relayed is left out."""
 MAX_ID = 192
 """Maximum length of an id in apcore, in characters."""
 TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
@@ -69,8 +69,8 @@ class RemoteSkill:
         is_typed: Whether the agent publishes an input schema for an object; otherwise the skill
             takes and returns text.
         is_gated: Whether calls need approval here.
-        schema_of_output: The output schema that the agent publishes; `output_schema` is relaxed for
-            files.
+        published_output_schema: The output schema that the agent publishes; `output_schema` is
+            relaxed for files.
     """
 
     is_remote = True
@@ -85,16 +85,14 @@ class RemoteSkill:
         self.description = skill.description.strip()[:MAX_DESCRIPTION] or name
         self.documentation = _text(details.get("documentation"))
         self.tags = [clean(tag, 100) for tag in skill.tags[:20]]
-        input_schema, output_schema = details.get("inputSchema"), details.get("outputSchema")
+        input_schema: Any = details.get("inputSchema")
+        output_schema = details.get("outputSchema")
         self.is_typed = is_object(input_schema) and types_of(input_schema) <= {"object"}
         self.text_field = _text(details.get("textField")) if self.is_typed else TEXT
-        self.schema_of_output: Json | None = output_schema if is_object(output_schema) else None
-        self.input_schema: Any = dict(input_schema) if is_object(input_schema) else Prompt
-        self.output_schema: Any = None
-        if self.schema_of_output is not None:
-            self.output_schema = relaxed_for_files(self.schema_of_output)
-        if not self.is_typed:
-            self.input_schema, self.output_schema, self.schema_of_output = Prompt, None, None
+        self.input_schema: Any = dict(input_schema) if self.is_typed else Prompt
+        published = output_schema if self.is_typed and is_object(output_schema) else None
+        self.published_output_schema: Json | None = published
+        self.output_schema: Any = None if published is None else relaxed_for_files(published)
         self.display: Json = TEXT_AND_FILES if not self.is_typed else self._display()
         self.annotations = self._annotations(details.get("annotations"), via_of(details))
         self.examples = [*_examples(details.get("examples"))]
@@ -170,7 +168,7 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
             continue
         if size_of(skill_details) > MAX_DETAILS:
             extra = {"event": "remote_skill_skipped"}
-            logger.warning("Skipping a skill of %s: its schemas are too large", name, extra=extra)
+            logger.warning("Skipping a skill of %s: its details are too large", name, extra=extra)
             continue
         own_id = skill.id.removeprefix(PREFIX) if via else skill.id or WHOLE_AGENT
         module_id = free_id(f"{PREFIX}{name}.{own_id}", entries)
@@ -190,7 +188,7 @@ def whole_agent(card: AgentCard) -> list[AgentSkill]:
 
 
 def via_of(details: Mapping[str, Any]) -> list[Any]:
-    """Return digests of the URLs of the agents that have passed on a skill; empty for none."""
+    """Return digests of the URLs of the agents that have relayed a skill; empty for none."""
     via = (object_at(details, "annotations", "extra") or {}).get(VIA)
     return via if is_array(via) else []
 

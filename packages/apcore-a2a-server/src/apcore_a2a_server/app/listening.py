@@ -97,14 +97,16 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def public_url(host: str, port: int, scheme: str = "http") -> str:
-    """Return the URL at which clients reach a server that listens on *host* and *port*.
+def url_of(host: str, port: int, scheme: str = "http") -> str:
+    """Return the URL of a server that listens on *host* and *port*.
+
+    For a server that listens on all addresses, it is a URL for clients on this machine.
 
     Example:
         ```python
-        from apcore_a2a_server.app.listening import public_url
+        from apcore_a2a_server.app.listening import url_of
 
-        print(public_url("0.0.0.0", 8000), public_url("::1", 80))
+        print(url_of("0.0.0.0", 8000), url_of("::1", 80))
         #> http://localhost:8000 http://[::1]:80
         ```
     """
@@ -120,7 +122,7 @@ def own_url(settings: ServeSettings, listener: socket.socket) -> str:
     if settings.uds is not None:
         return "http://localhost"
     scheme = "http" if settings.ssl_certfile is None else "https"
-    return public_url(settings.host, listener.getsockname()[1], scheme)
+    return url_of(settings.host, listener.getsockname()[1], scheme)
 
 
 def is_loopback(host: str) -> bool:

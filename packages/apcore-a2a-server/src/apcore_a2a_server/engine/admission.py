@@ -33,7 +33,7 @@ from .call import Call, Resumption, unpack_identity
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
 from .operators import Operators, audit, is_foreign
-from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, is_late_answer
+from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, repeats_decision
 from .setup import Setup
 
 T = TypeVar("T")
@@ -460,7 +460,7 @@ def _check_resumable(record: TaskRecord, message: Message, skill_id: str | None)
     if message.context_id not in ("", record.task.context_id):
         raise InvalidParamsError("The task belongs to another context; omit contextId")
     state = record.task.status.state
-    if state not in PAUSED and not is_late_answer(record.task, message):
+    if state not in PAUSED and not repeats_decision(record.task, message):
         raise UnsupportedOperationError(f"A task in state {NAMES[state]} accepts no messages")
     if skill_id not in (None, record.skill) and record.skill:
         raise InvalidParamsError("The task belongs to another skill; omit metadata.skillId")

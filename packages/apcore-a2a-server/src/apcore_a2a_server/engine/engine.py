@@ -37,9 +37,9 @@ from .pauses import (
     Pause,
     approval_in,
     is_approval,
-    is_late_answer,
     problem_of,
     repeat_question,
+    repeats_decision,
     transition_for_answer,
 )
 from .process import BackgroundTasks
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 SHUTDOWN_WRITE_TIMEOUT = 1
 """Seconds that writes may take at the end of a drain; the store may have stopped responding."""
 MAX_CANCEL_ATTEMPTS = 2
-"""Number of times that a cancellation looks whether the task is paused, while it keeps changing."""
+"""Number of times that a cancellation checks whether a task that keeps changing is paused."""
 
 
 class Engine:
@@ -95,8 +95,10 @@ class Engine:
     async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
         """Apply an answer to a paused task; of several answers, the first counts.
 
+        An answer after the deadline fails the task, and raises nothing.
+
         Raises:
-            A2AError: The answer is refused: the task stays paused, or the pause was over already.
+            A2AError: The answer is refused: the task stays paused, or another act ended the pause.
         """
         ticket = Ticket(record.task.id, record.version)
         transition, webhook = transition_for_answer(pause, call.message, call.problem), call.webhook
@@ -133,11 +135,11 @@ class Engine:
             UnsupportedOperationError: The pause ended before the answer came.
         """
         record = await self._setup.tasks.get_own(paused.task.id, paused.owner)
-        if record is None or not is_late_answer(record.task, message):
+        if record is None or not repeats_decision(record.task, message):
             raise UnsupportedOperationError("The task no longer waits for this answer")
 
     async def _update(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
-        """Change a paused task without a run; return False if its pause is over."""
+        """Change a paused task without starting a run; return False if its pause is over."""
         tasks, task_id, pause = self._setup.tasks, record.task.id, record.resume
         try:
             await change(tasks, task_id, update, expect=PAUSED, pause=pause, webhook=webhook)
@@ -192,7 +194,7 @@ class Engine:
         self.expiries.cancel(task_id)
 
     async def _cancel_paused(self, record: TaskRecord, canceled: NewState) -> bool:
-        """Cancel a paused task; return False if it is not paused any more, or was not."""
+        """Cancel a paused task; return False if *record* is not paused, or its pause is over."""
         if record.task.status.state not in PAUSED or record.resume is None:
             return False
         if not await self._update(record, canceled, None):
@@ -315,7 +317,7 @@ class Engine:
         self._setup.capacity.runs.leave(client)
         if self.runs.get(task_id) is run:  # else a later run has replaced it
             del self.runs[task_id]
-        if run.has_slot:
+        if run.has_pause_slot:
             self._setup.capacity.paused.leave(client)
         if run.pause is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # in full: the task was paused just now
@@ -348,7 +350,7 @@ class Engine:
 
 
 def _act_of(message: Message, pause: Pause) -> str:
-    """Return the act of an answer, as the metadata of its task names it."""
+    """Return the word for an answer in the metadata of its task; see `Decision`."""
     if not is_approval(pause):
         return "answered"
     return "approved" if approval_in(message, pause) else "rejected"

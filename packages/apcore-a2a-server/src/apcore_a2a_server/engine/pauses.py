@@ -345,7 +345,7 @@ def is_approval(pause: Pause) -> bool:
     return pause.wants_verdict or (pause.question is None and pause.token is None)
 
 
-def is_late_answer(task: Task, message: Message) -> bool:
+def repeats_decision(task: Task, message: Message) -> bool:
     """Return whether *message* says yes or no after a request for approval has been answered."""
     # in the history, each request of the agent is followed by the messages sent to answer it
     request: Mapping[str, Any] | None = None

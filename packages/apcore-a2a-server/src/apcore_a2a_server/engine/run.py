@@ -81,7 +81,7 @@ class Run:
         spans: The spans of the run.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
-        has_slot: Whether the run has taken a slot for a paused task.
+        has_pause_slot: Whether the run has taken a slot for a paused task.
         verdict: The verdict on the call: admitted or refused.
         is_repeatable: Whether the call is stored so that another replica can repeat it.
     """
@@ -104,7 +104,7 @@ class Run:
         self.spans = SpanLog()
         self.pause: Pause | None = None
         self.ended_record: TaskRecord | None = None
-        self.has_slot = False
+        self.has_pause_slot = False
         self.verdict = Verdict()
         self._loop = asyncio.get_running_loop()
         self._setup = setup
@@ -416,7 +416,7 @@ class Run:
         if self.resumed_from is None and self.restart is None:
             self._setup.memory.check_pause(self.call.caller, size_of(self.call.message))
             self._setup.capacity.paused.take(self.client)
-            self.has_slot = True
+            self.has_pause_slot = True
 
     async def _try_change(self, update: NewState) -> bool:
         """Change the task; return False if it was ended elsewhere, or the change was not saved."""

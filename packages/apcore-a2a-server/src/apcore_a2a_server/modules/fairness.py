@@ -1,4 +1,4 @@
-"""Fairness between clients: they take turns with waiting calls, and each has a share of the places.
+"""Fairness between clients: calls start in turn, and each client has a share of the places.
 
 A client may exceed its share while others need no places. When others need some, they still get
 their shares. Then, more places than the limit are taken until calls end: up to half more, if the
@@ -63,7 +63,7 @@ def _accept_any(client: str) -> bool:
 
 
 class FairQueue(Generic[T]):
-    """A queue that takes from its clients in turn, and from each in the order of arrival."""
+    """A queue that returns items of its clients in turn, and those of each in order of arrival."""
 
     def __init__(self) -> None:
         # An OrderedDict finds its first key at once; a dict passes over all deleted ones.

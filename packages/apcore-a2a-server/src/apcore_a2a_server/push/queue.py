@@ -26,7 +26,7 @@ logger = logging.getLogger("apcore_a2a.push")
 PER_HOST = 8
 """Maximum number of notifications of one owner that are sent to one host at a time."""
 PER_OWNER = 32
-"""Maximum number of notifications of one owner that are sent to all hosts at a time."""
+"""Maximum number of notifications of one owner that are sent at a time, to whatever hosts."""
 MAX_CLAIMED = 512
 """Maximum number of notifications that a process holds, including those that wait for a slot."""
 PREFETCH_FACTOR = 2
@@ -229,7 +229,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; fail webhooks that exceed the limit of their owner."""
+        """Count pending notifications; fail the webhooks whose owners have too many."""
         try:
             dead_letters = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again

@@ -100,7 +100,7 @@ async def replicas_are_listed_from_their_first_report_until_they_are_removed(sto
     if not store.is_shared:
         assert not await store.replicas()
         return
-    first, second = (
+    first, second = (  # with different ids: each call of `this_process` makes a new one
         replace(this_process(), host="a", leases=3, running=number) for number in (1, 2)
     )
     lease = (await begun(store))[1]
