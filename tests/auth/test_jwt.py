@@ -1,5 +1,6 @@
 """Configured keys, options, and the identities of accepted tokens."""
 
+import base64
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ from .tokens import (
     bearer_headers,
     certificate,
     claims,
+    refusal_reason,
     token,
     with_hmac,
 )
@@ -103,6 +105,14 @@ def test_a_private_key_is_refused_and_not_shown(pair: KeyPair) -> None:
     assert "private key" in text
     assert "public" in text
     assert pair.private_pem.splitlines()[1].decode() not in text
+
+
+@pytest.mark.parametrize("name", ["2a8648ce3d0201", "2a8648ce3d030107"], ids=["type", "curve"])
+def test_a_key_of_an_unknown_type_or_on_an_unknown_curve_is_refused(name: str) -> None:
+    identifier = bytes.fromhex(name)
+    unknown = P256.der.replace(identifier, identifier[:-1] + b"\x63")
+    body = base64.encodebytes(unknown).decode()
+    refusal(f"-----BEGIN PUBLIC KEY-----\n{body}-----END PUBLIC KEY-----\n")
 
 
 @pytest.mark.parametrize("secret", ["", "x", "s3cr3t" * 5, b"\0" * 31])
@@ -213,7 +223,15 @@ def test_a_key_and_a_key_set_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize("option", ["jwks_url", "issuer"])
-@pytest.mark.parametrize("url", ["idp.example.com", "ftp://idp.example.com", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "idp.example.com",
+        "ftp://idp.example.com",
+        "file:///etc/passwd",
+        "https://idp.example.com:99999",
+    ],
+)
 def test_keys_are_fetched_only_by_http(option: str, url: str) -> None:
     message = refusal(**{option: url})
     assert message.startswith(f"{option} must begin with https:// and have a host, such as ")
@@ -246,8 +264,8 @@ def test_a_plain_http_url_causes_a_warning(caplog: pytest.LogCaptureFixture) -> 
 # Options
 
 
-@pytest.mark.parametrize("algorithms", [["none"], ["RS256", "HS1"], "RS256", ["ES521"]])
-def test_unknown_algorithms_are_refused(algorithms: Any) -> None:
+@pytest.mark.parametrize("algorithms", [["none"], ["RS256", "HS1"], "RS256", ["ES521"], []])
+def test_unknown_or_no_algorithms_are_refused(algorithms: Any) -> None:
     assert "HS256" in refusal(RSA.pem, algorithms=algorithms)
 
 
@@ -280,6 +298,14 @@ def test_published_keys_are_used_only_with_the_configured_algorithms() -> None:
         jwt_authenticator = authenticator(None, jwks_url=issuer.jwks_url, algorithms=["ES256"])
         assert accepts(jwt_authenticator, token(P256))
         assert not accepts(jwt_authenticator, token(RSA))
+
+
+@pytest.mark.parametrize("key_id", [RSA.kid, "made-up"])
+def test_the_reason_for_another_algorithm_does_not_reveal_which_keys_exist(key_id: str) -> None:
+    with running(Issuer(RSA, P256)) as issuer:
+        jwt_authenticator = authenticator(None, jwks_url=issuer.jwks_url, algorithms=["ES256"])
+        headers = bearer_headers(token(RSA, {"kid": key_id}))
+        assert refusal_reason(jwt_authenticator, headers) == "invalid signature"
 
 
 @pytest.mark.parametrize("leeway", [-1, -0.001])

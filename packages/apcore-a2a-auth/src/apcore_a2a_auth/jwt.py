@@ -128,8 +128,8 @@ class JWTAuthenticator:
         self, key: Source | None, jwks_url: str | None, algorithms: Collection[str] | None
     ) -> tuple[KeyFile[VerificationKey] | VerificationKey | Jwks, frozenset[str]]:
         """Return the source of the keys, and the accepted algorithms."""
-        accepted = frozenset(algorithms or ALGORITHMS)
-        if isinstance(algorithms, str) or not accepted <= ALGORITHMS:
+        accepted = frozenset(ALGORITHMS if algorithms is None else algorithms)
+        if isinstance(algorithms, str) or not accepted or not accepted <= ALGORITHMS:
             names = ", ".join(sorted(ALGORITHMS))
             raise ConfigurationError(f"algorithms must be a list of any of {names}")
         issuer_is_url = (self._issuer or "").lower().startswith(("https://", "http://"))
@@ -208,7 +208,9 @@ class JWTAuthenticator:
             return await self._keys.current()
         if not isinstance(self._keys, Jwks):
             return self._keys
-        key = await self._keys.find(jwt.get_unverified_header(token))
+        header = jwt.get_unverified_header(token)
+        is_accepted = header.get("alg") in self._algorithms
+        key = await self._keys.find(header) if is_accepted else None
         if key is None:
             raise jwt.InvalidSignatureError  # the response must not reveal which key ids exist
         return key
@@ -226,9 +228,10 @@ def _check_url(name: str, text: str, hint: str = "") -> None:
     """
     try:
         url = urlsplit(text)
-    except ValueError:
-        url = urlsplit("")
-    if url.scheme not in ("https", "http") or not url.hostname:
+        is_usable = url.scheme in ("https", "http") and url.hostname and url.port != 0
+    except ValueError:  # such as a port above 65535
+        url, is_usable = urlsplit(""), False
+    if not is_usable:
         bare_text = text.rpartition("@")[2].partition("?")[0]
         shown_url = without_secrets(text) if url.netloc else bare_text
         expected = "must begin with https:// and have a host, such as https://idp.example.com"

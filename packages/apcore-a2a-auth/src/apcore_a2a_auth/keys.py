@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any, NamedTuple, TypeAlias
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jwt import InvalidKeyError, PyJWK, get_algorithm_by_name
@@ -58,7 +59,7 @@ def read_key(source: str | bytes) -> VerificationKey:
             key = x509.load_pem_x509_certificate(data).public_key()
         else:
             key = load_pem_public_key(data)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise ConfigurationError("The key is not a public key or certificate in PEM") from None
     algorithms = algorithms_of(key)
     if not algorithms:
