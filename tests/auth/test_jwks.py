@@ -1,13 +1,22 @@
 """Keys of an issuer: fetched once for all callers, cached, and expired."""
 
 import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
-from apcore_a2a_auth import CardVerifier, ConfigurationError, JWTAuthenticator
+from apcore_a2a_auth import (
+    CardVerifier,
+    ConfigurationError,
+    JWTAuthenticator,
+    KeysUnavailableError,
+)
 from apcore_a2a_auth.jwks import COOLDOWN, LIFETIME, MAX_STALE, REFRESH, RETRY
 from apcore_a2a_auth.key_sets import KeySets
 
+from tests.client.raw import Request, Step, reply
 from tests.serving import PATIENCE
 
 from .issuer import (
@@ -18,6 +27,7 @@ from .issuer import (
     accepts,
     jwks_authenticator,
     reason_of_refusal,
+    running,
     unavailable_message,
     unused_url,
     wait_for_fetches,
@@ -411,3 +421,51 @@ def test_a_signature_without_a_key_id_uses_the_cached_keys_for_a_minute(
     clock.advance(LIFETIME)
     key_sets.find(None, None)
     assert issuer.count_requests() == requests + 1
+
+
+def test_a_slow_key_set_does_not_delay_the_keys_of_another(issuer: Issuer) -> None:
+    with running(Issuer(RSA)) as slow_issuer, ThreadPoolExecutor(1) as pool:
+        key_sets = KeySets(issuer.jwks_url, [slow_issuer.url])
+        slow_issuer.open.clear()
+        slow_keys = pool.submit(key_sets.find, RSA.kid, slow_issuer.jwks_url)
+        assert slow_issuer.request_received.wait(PATIENCE)
+        assert key_sets.find(P256.kid, None)
+        assert not slow_keys.done()
+        slow_issuer.open.set()
+        assert len(slow_keys.result()) == 2
+
+
+def test_callers_that_wait_for_an_unreachable_key_set_share_one_attempt(issuer: Issuer) -> None:
+    key_sets, started = KeySets(issuer.jwks_url, []), Barrier(5)
+
+    def find() -> bool:
+        started.wait(PATIENCE)
+        with pytest.raises(KeysUnavailableError):
+            key_sets.find(None, None)
+        return True
+
+    def fail_slowly(_: Request) -> Iterable[Step]:
+        yield 0.5
+        yield from reply(b"", 500)
+
+    issuer.answers[KEYS] = fail_slowly
+    with ThreadPoolExecutor(5) as pool:
+        assert all(pool.map(lambda _: find(), range(5)))
+    assert issuer.count_requests() == 1
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nx-slow: "], ids=["status", "header"])
+def test_the_time_limit_for_a_key_set_includes_its_headers(
+    start: bytes, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_slowly(_: Request) -> Iterable[Step]:
+        yield start
+        for _number in range(PATIENCE * 100):
+            yield b"H"
+            yield 0.01
+
+    monkeypatch.setattr("apcore_a2a_auth.key_sets.TIMEOUT", 0.3)
+    issuer.answers[KEYS] = send_slowly
+    with pytest.raises(KeysUnavailableError):
+        KeySets(issuer.jwks_url, []).find(None, None)
+    assert issuer.sent < PATIENCE * 50

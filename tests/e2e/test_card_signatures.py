@@ -451,6 +451,7 @@ def test_keys_that_cannot_be_fetched_raise_a_separate_error() -> None:
         {"keys": ["a secret of more than 32 bytes, to be sure"]},
         {"keys": [{"kty": "EC"}]},
         {"jwks_url": "ftp://keys.example.com"},
+        {"jwks_url": "https://:secret@keys.example.com"},
         {"jku_origins": "https://keys.example.com"},
         {"keys": [P256.pem], "algorithms": ["HS256"]},
     ],

@@ -109,7 +109,7 @@ class Jwks:
             async with asyncio.timeout(TIMEOUT), client:
                 if self._url is None or (self._is_failing and not self._is_url_given):
                     self._url = await self._discover(client)
-                self._replace_keys(await _get_document(client, self._url))
+                self._replace_keys(await get_document(client, self._url))
         except Exception as error:  # an issuer may send anything; the old keys stay in use
             self._is_failing = True
             reason = str(error) if type(error) is ValueError else type(error).__name__
@@ -118,7 +118,7 @@ class Jwks:
 
     async def _discover(self, client: httpx.AsyncClient) -> str:
         issuer = self._issuer
-        document = await _get_document(client, discovery_url(issuer))
+        document = await get_document(client, discovery_url(issuer))
         url = document.get("jwks_uri")
         if str(document.get("issuer")).rstrip("/") != issuer.rstrip("/"):
             raise ValueError("the discovery document is for another issuer")
@@ -155,7 +155,7 @@ def without_secrets(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-async def _get_document(client: httpx.AsyncClient, url: str) -> Json:
+async def get_document(client: httpx.AsyncClient, url: str) -> Json:
     """Return the JSON object at *url*, of at most MAX_BYTES.
 
     Raises:

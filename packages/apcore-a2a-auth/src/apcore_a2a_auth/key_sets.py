@@ -1,10 +1,11 @@
-"""Key sets with which Agent Cards are verified, fetched again after a minute."""
+"""Key sets for Agent Cards: fetched when a card is verified, and kept for a minute."""
 
-import json
+import asyncio
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,7 +13,7 @@ from apcore_a2a_core.data import Json
 from apcore_a2a_core.values import is_array, is_object
 
 from .errors import ConfigurationError, KeysUnavailableError
-from .jwks import COOLDOWN, LIFETIME, MAX_BYTES, MAX_KEYS, TIMEOUT, without_secrets
+from .jwks import COOLDOWN, LIFETIME, MAX_KEYS, TIMEOUT, get_document, without_secrets
 from .keys import VerificationKey, key_of_jwk
 
 MAX_STALE = 3600.0
@@ -22,12 +23,14 @@ MAX_SETS = 100
 NEVER = float("-inf")
 
 
-class KeySet(NamedTuple):
+@dataclass
+class KeySet:
     """Keys at a URL with their ids, and the times of the last successful fetch and last attempt."""
 
     keys: Sequence[tuple[object, VerificationKey]] = ()
     fetched_at: float = NEVER
     tried_at: float = NEVER
+    lock: Lock = field(default_factory=Lock)
 
 
 class KeySets:
@@ -53,7 +56,6 @@ class KeySets:
                 "jku_origins takes scheme, host and port, such as https://agents.example.com"
             )
         self._sets: dict[str, KeySet] = {}
-        self._lock = Lock()
 
     def find(self, key_id: str | None, jku: str | None) -> list[VerificationKey]:
         """Return the keys with *key_id* in the configured set, and in the set at *jku* if allowed.
@@ -69,34 +71,20 @@ class KeySets:
         return [key for url in urls for key in self._find_at(url, key_id)]
 
     def _find_at(self, url: str, key_id: str | None) -> list[VerificationKey]:
-        with self._lock:  # callers that verify at the same time share one fetch if it succeeds
-            key_set = self._sets.get(url, KeySet())
-            now = monotonic()
-            is_unknown = not any(key_id in (None, known_id) for known_id, _ in key_set.keys)
-            is_due = now - key_set.fetched_at > LIFETIME or is_unknown
-            # until a first fetch succeeds, each call tries again
-            if is_due and now - key_set.tried_at > (0 if key_set.fetched_at == NEVER else COOLDOWN):
-                key_set = self._fetch(url, key_set)
-        if monotonic() - key_set.fetched_at > MAX_STALE:
-            raise KeysUnavailableError(f"Cannot fetch keys from {without_secrets(url)}")
-        return [key for known_id, key in key_set.keys if key_id in (None, known_id)]
-
-    def _fetch(self, url: str, cached: KeySet) -> KeySet:
-        """Fetch the keys at *url*, and cache them; if that fails, keep those of *cached*."""
-        now = monotonic()
-        try:
-            listed_keys = fetch_document(url).get("keys")
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
-            listed_keys = None
-        key_set = cached._replace(tried_at=now)
-        if is_array(listed_keys) and len(listed_keys) <= MAX_KEYS:
-            jwks = [jwk for jwk in listed_keys if is_object(jwk)]
-            keys = [(jwk.get("kid"), key) for jwk in jwks if (key := key_of_jwk(jwk))]
-            key_set = KeySet(keys, now, now)
-        if len(self._sets) >= MAX_SETS:
+        asked_at = monotonic()
+        if len(self._sets) >= MAX_SETS and url not in self._sets:
             self._sets.clear()
-        self._sets[url] = key_set
-        return key_set
+        key_set = self._sets.setdefault(url, KeySet())
+        with key_set.lock:  # callers that verify at the same time share one request, or its failure
+            is_unknown = not any(key_id in (None, known_id) for known_id, _ in key_set.keys)
+            is_due = asked_at - key_set.fetched_at > LIFETIME or is_unknown
+            # until a first fetch succeeds, each call tries again
+            cooldown = 0 if key_set.fetched_at == NEVER else COOLDOWN
+            if is_due and asked_at - key_set.tried_at > cooldown:
+                _fetch_keys(url, key_set)
+            if monotonic() - key_set.fetched_at > MAX_STALE:
+                raise KeysUnavailableError(f"Cannot fetch keys from {without_secrets(url)}")
+            return [key for known_id, key in key_set.keys if key_id in (None, known_id)]
 
 
 def origin_of(url: str) -> tuple[str, str, int | None] | None:
@@ -106,27 +94,26 @@ def origin_of(url: str) -> tuple[str, str, int | None] | None:
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except ValueError:
         return None
-    is_usable = parts.scheme in ("https", "http") and parts.hostname and not parts.username
+    is_usable = parts.scheme in ("https", "http") and parts.hostname and "@" not in parts.netloc
     return (parts.scheme, parts.hostname or "", port) if is_usable else None
 
 
-def fetch_document(url: str) -> Json:
-    """Return the JSON object at *url*, of at most `MAX_BYTES`, without following redirects.
+def _fetch_keys(url: str, key_set: KeySet) -> None:
+    """Replace the keys of *key_set* by those at *url*; if the fetch fails, keep them."""
+    started_at = monotonic()
+    try:
+        with ThreadPoolExecutor(1) as pool:  # an event loop may run in the thread of the caller
+            document = pool.submit(asyncio.run, _fetch_document(url)).result()
+        listed_keys = document.get("keys")
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError):
+        listed_keys = None
+    if is_array(listed_keys) and len(listed_keys) <= MAX_KEYS:
+        jwks = [jwk for jwk in listed_keys if is_object(jwk)]
+        key_set.keys = [(jwk.get("kid"), key) for jwk in jwks if (key := key_of_jwk(jwk))]
+        key_set.fetched_at = started_at
+    key_set.tried_at = monotonic()
 
-    Raises:
-        ValueError: The response is not such an object, or its body takes too long.
-        httpx.HTTPError: The request failed, or there was no response in time.
-    """
-    headers = {"accept": "application/json", "accept-encoding": "identity"}
-    body, deadline = bytearray(), monotonic() + TIMEOUT
-    with httpx.stream("GET", url, headers=headers, timeout=TIMEOUT) as response:
-        if response.status_code != 200:
-            raise ValueError(f"status {response.status_code}")
-        for chunk in response.iter_raw():
-            body += chunk
-            if len(body) > MAX_BYTES or monotonic() > deadline:
-                raise ValueError("too large, or too slow")
-    document = json.loads(body)
-    if not is_object(document):
-        raise ValueError("not a JSON object")
-    return document
+
+async def _fetch_document(url: str) -> Json:
+    async with asyncio.timeout(TIMEOUT), httpx.AsyncClient(timeout=TIMEOUT) as client:
+        return await get_document(client, url)
