@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from apcore import Executor, Registry
 from apcore_a2a_client import InputRequired, Message, Part, Task
+from apcore_a2a_core import EXTENSION_URI
 from apcore_a2a_remote import RemoteAgent, RemoteQuestion
 
-from tests.client.raw import Request, Step, raw, rpc, task
+from tests.client.raw import CUT, Request, Script, Step, raw, rpc, task
 from tests.client.raw import agent as scripted
 from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -229,3 +230,77 @@ async def test_a_message_instead_of_a_task_is_the_result() -> None:
                 executor = Executor(registry)
                 output = await executor.call_async(skill_of("c"), {"text": "hi"})
                 assert output == {"text": "Hello"}
+
+
+async def test_a_remote_task_whose_answer_is_lost_is_canceled() -> None:
+    methods: list[str] = []
+
+    def script(request: Request) -> Iterable[Step]:
+        methods.append(request.json["method"])
+        if methods[-1] == "CancelTask":
+            return rpc(request, result=task(state="TASK_STATE_CANCELED"))
+        if "taskId" in request.json["params"]["message"]:
+            return [CUT]
+        return rpc(request, result={"task": task(state="TASK_STATE_INPUT_REQUIRED")})
+
+    with raw(scripted(script, skills=[{"id": "work", "name": "Work"}])) as server:
+        remote = RemoteAgent(server.url, name="c", expose=True)
+        async with serving({}, remote) as gateway:
+            paused = await gateway.client.send_message("hello", skill=skill_of("c"))
+            ended = await gateway.client.reply(paused, "done")
+            assert ended.status.state == "failed"
+    assert methods == ["SendStreamingMessage", "SendStreamingMessage", "CancelTask"]
+
+
+GATED = {"inputSchema": {"type": "object"}, "annotations": {"requires_approval": True}}
+"""Details of a skill that needs approval."""
+
+
+def approval_request(number: int) -> dict[str, Any]:
+    """Return a task that waits for the approval of a call of `work` without inputs."""
+    data = {"approval": {"id": f"a-{number}", "skill": "work", "arguments": {}}}
+    message = {"messageId": f"m-{number}", "role": "ROLE_AGENT", "parts": [{"data": data}]}
+    return task(status={"state": "TASK_STATE_INPUT_REQUIRED", "message": message})
+
+
+async def call_approved_here(script: Script, wait: Any) -> Any:
+    """Call a skill of a scripted agent that asks for the approval that was given here."""
+    extensions = [{"uri": EXTENSION_URI, "params": {"skills": {"work": GATED}}}]
+    members = {
+        "skills": [{"id": "work", "name": "Work"}],
+        "capabilities": {"streaming": True, "extensions": extensions},
+    }
+    with raw(scripted(script, **members)) as server:
+        async with RemoteAgent(server.url, name="c", approve="local", wait=wait) as remote:
+            registry = Registry()
+            await remote.register(registry)
+            return await Executor(registry).call_async(skill_of("c"), {})
+
+
+async def test_an_approval_is_confirmed_once_to_an_agent_that_is_polled() -> None:
+    """The task shows its request for a while after the approval has arrived."""
+    methods: list[str] = []
+
+    def script(request: Request) -> Iterable[Step]:
+        methods.append(request.json["method"])
+        if methods[-1] == "SendMessage":
+            return rpc(request, result={"task": approval_request(1)})
+        return rpc(request, result=task() if methods.count("GetTask") > 1 else approval_request(1))
+
+    assert await call_approved_here(script, "poll") == {}
+    assert methods == ["SendMessage", "SendMessage", "GetTask", "GetTask"]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+async def test_an_agent_that_asks_for_approval_again_is_not_answered_again(wait: Any) -> None:
+    sent: list[Any] = []
+
+    def script(request: Request) -> Iterable[Step]:
+        if request.json["method"] == "GetTask":
+            return rpc(request, result=approval_request(len(sent)))
+        sent.append(request.json["params"]["message"]["parts"])
+        return rpc(request, result={"task": approval_request(len(sent))})
+
+    with pytest.raises(RemoteQuestion):
+        await call_approved_here(script, wait)
+    assert sent[1:] == [[{"data": {"approved": True, "approvalId": "a-1"}}]]

@@ -125,11 +125,12 @@ class Call:
         self._module_id = context.call_chain[-1] if context.call_chain else skill.module_id
         self._span_headers: dict[str, str] = {}
         self._output = Output(self._module_id, skill.published_output_schema, skill.text_field)
-        self._task_id = self._context_id = ""
         self._status: TaskStatus | None = None
         self._metadata: dict[str, Any] = {}
         self._has_yielded = False
         self._pending = self._take_pending()
+        self._task_id = self._pending.task if self._pending else ""
+        self._context_id = self._pending.context if self._pending else ""
         self._hops = self._pending.hops if self._pending else count_hops(context, agent.max_open)
         self._seconds = self._time_limit()
 
@@ -190,14 +191,17 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task; confirm to the agent an approval that was given here."""
+        """Yield the events of the task; confirm to the agent an approval that was given here.
+
+        It is confirmed once: if the agent asks for approval again, so does this call.
+        """
         message, task_id = self._new_message(), self._pending.task if self._pending else None
-        while True:
+        for is_confirmed in (False, True):
             async with aclosing(self._events_of(message, task_id)) as events:
                 async for event in events:
                     yield event
             approval = self._approval()
-            if approval is None or not self._is_approved_here(approval):
+            if is_confirmed or approval is None or not self._is_approved_here(approval):
                 return
             message = Message.of({"approved": True, "approvalId": approval["id"]})
             task_id = self._task_id
@@ -222,7 +226,6 @@ class Call:
                     raise
 
     def _send(self, message: Message, task_id: str | None) -> AsyncGenerator[Event]:
-        question_id = self._pending.question if self._pending and task_id else ""
         return self._agent.events(
             message,
             skill=self._skill.remote_id or None,
@@ -230,8 +233,14 @@ class Call:
             context_id=self._conversation(),
             metadata=self._request_metadata(),
             headers=self._headers,
-            question_id=question_id,
+            question_id=self._question_id(),
         )
+
+    def _question_id(self) -> str:
+        """Return the id of the message that the next one answers; empty if there is none."""
+        if self._status is not None and self._status.message is not None:
+            return self._status.message.message_id
+        return self._pending.question if self._pending else ""
 
     def _new_message(self) -> Message:
         """Return the message that starts the task, or passes on the answer of the caller."""
