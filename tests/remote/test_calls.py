@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from tests.server.inloop import ActionModule, Gate, StreamModule, echo
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
+from tests.serving import PATIENCE
 
 from .agents import CHAINS, chain, serving
 
@@ -279,6 +280,22 @@ async def test_a_program_without_a_server_calls_and_streams() -> None:
             chunks = [chunk async for chunk in executor.stream("remote.c.work", {})]
             assert [chunk["number"] for chunk in chunks] == [0, 1, 2]
             assert agent.open_calls == 0
+
+
+async def test_a_stream_that_is_closed_has_canceled_the_remote_task() -> None:
+    async def count_slowly(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+        yield {"number": 0}
+        await asyncio.sleep(PATIENCE)
+
+    async with serving({"work": StreamModule(count_slowly)}) as remote:
+        registry = Registry()
+        async with RemoteAgent(remote.url, name="c") as agent:
+            await agent.register(registry)
+            chunks = registry.get("remote.c.work").stream({}, Context.create())
+            assert await anext(chunks) == {"number": 0}
+            await chunks.aclose()
+            assert agent.open_calls == 0
+            assert await states(remote.client) == ["canceled"]
 
 
 async def test_the_trace_of_the_caller_continues_at_the_remote_agent() -> None:

@@ -426,3 +426,17 @@ def test_an_object_without_the_methods_of_a_companion_is_refused() -> None:
 
     with pytest.raises(TypeError, match="IncompleteCompanion lacks"):
         app_of(Registry(), companions=[IncompleteCompanion()])
+
+
+async def test_an_agent_is_closed_even_if_its_skills_could_not_be_kept_up_to_date() -> None:
+    class BrokenRegistry(Registry):
+        def register(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError
+
+    async with serving({"work": ActionModule(echo)}) as remote:
+        agent = RemoteAgent(remote.url, name="c")
+        await agent.start(BrokenRegistry())
+        client = agent.client
+        await agent.aclose()
+        assert agent.client is not client
+        await agent.aclose()

@@ -232,8 +232,7 @@ class RemoteAgent(Connection):
         """Stop watching, wait for pending cancellations, and close this loop's connections."""
         if self._watch_task is not None:
             self._watch_task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watch_task
+            await asyncio.wait([self._watch_task])
             self._watch_task = None
         loop = asyncio.get_running_loop()
         pending = [task for task in self._background if task.get_loop() is loop]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -144,8 +145,9 @@ class StreamingRemoteSkill(RemoteSkill):
 
     async def stream(self, inputs: Json, context: Context[Any]) -> AsyncIterator[Json]:
         """Call the skill, and yield the chunks of its output as they arrive."""
-        async for chunk in self._call(inputs, context).chunks():
-            yield chunk
+        async with aclosing(self._call(inputs, context).chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
 
 def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
