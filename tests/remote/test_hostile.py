@@ -127,6 +127,27 @@ async def test_a_hostile_answer_fails_the_call(
         assert len(sent) == 1
 
 
+async def test_a_polled_task_without_an_id_does_not_return_our_own_message() -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return rpc(request, result={"task": task("")})
+
+    async with serving_registered_skill(script, wait="poll") as (executor, _, _agent):
+        assert await executor.call_async("remote.c.s", {"text": "hello"}) == {}
+
+
+async def test_a_file_does_not_take_the_place_of_the_text() -> None:
+    """Agents that publish no schemas choose the names of files."""
+    parts = [{"text": "hello"}, {"raw": "aGk=", "filename": "text"}]
+
+    def script(request: Request) -> Iterable[Step]:
+        return rpc(request, result={"task": task(artifacts=[{"artifactId": "a", "parts": parts}])})
+
+    async with serving_registered_skill(script) as (executor, _, _agent):
+        output = await executor.call_async("remote.c.s", {"text": "hello"})
+    assert output["text"] == "hello"
+    assert output["file"].name == "text"
+
+
 async def test_an_output_that_is_too_large_is_cut_off_and_its_task_canceled() -> None:
     methods: list[str] = []
 

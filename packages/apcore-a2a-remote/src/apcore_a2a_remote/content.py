@@ -154,11 +154,12 @@ class Output:
 
     def _file_member(self, filename: str, output: Json) -> str:
         """Return the member for a file: agents of this project name files after members."""
-        schema = self._schema or {}
-        members = properties_of(schema)
-        if filename and (filename in members or self._schema is None):
+        if self._schema is None:  # the agent chooses the name, which must not hide its text
+            return filename if filename not in ("", TEXT) else "file"
+        members = properties_of(self._schema)
+        if filename in members:
             return filename
-        unused = [name for name in file_members(schema) if name not in output]
+        unused = [name for name in file_members(self._schema) if name not in output]
         return unused[0] if unused else (RESULT if [*members] == [RESULT] else filename or "file")
 
 

@@ -69,7 +69,7 @@ async def poll_events(
         except PushNotificationNotSupportedError:  # refused, so the message can be sent again
             notification, task = None, await send(None)
         if not task.id:  # the agent has answered with a message
-            yield task.status.message or message
+            yield task.status.message or task
             return
         interval = FIRST_POLL if notification is None else NOTIFIED_POLL
         while not task.status.state.is_settled or _shows_question(task, question_id):
