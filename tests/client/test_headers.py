@@ -1,10 +1,11 @@
 """Headers of single calls, and headers from a function."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from apcore_a2a_client import A2AError, CredentialsRefusedError, Task
+from apcore_a2a_client import A2AClient, A2ADiscoveryError, A2AError, CredentialsRefusedError, Task
 from apcore_a2a_client.headers import RESERVED_HEADERS
 from opentelemetry import trace
 
@@ -293,3 +294,37 @@ def test_the_sync_client_refuses_an_async_header_function() -> None:
         with pytest.raises(A2AError, match="can't await headers"):
             client.do("get_task", "t-1")
         assert not server.requests
+
+
+@pytest.mark.anyio
+async def test_only_the_call_with_refused_headers_fails_to_get_the_card() -> None:
+    def script(request: Request) -> Iterable[Step]:
+        has_failed = "authorization" in request.headers
+        return [0.2, *(reply({}, 401) if has_failed else agent(answer)(request))]
+
+    with raw(script) as server:
+        async with A2AClient(server.url) as client:
+            outcomes: list[Any] = await asyncio.gather(
+                client.get_card(headers={"authorization": "Bearer wrong"}),
+                client.get_card(),
+                return_exceptions=True,
+            )
+    assert isinstance(outcomes[0], A2ADiscoveryError)
+    assert getattr(outcomes[1], "name", outcomes[1]) == "raw"
+
+
+@pytest.mark.anyio
+async def test_a_call_with_headers_gets_a_card_that_is_refused_to_a_concurrent_call() -> None:
+    def script(request: Request) -> Iterable[Step]:
+        is_known = "authorization" in request.headers
+        return [0.2, *(agent(answer)(request) if is_known else reply({}, 401))]
+
+    with raw(script) as server:
+        async with A2AClient(server.url) as client:
+            outcomes: list[Any] = await asyncio.gather(
+                client.get_card(),
+                client.get_card(headers={"authorization": "Bearer right"}),
+                return_exceptions=True,
+            )
+    assert isinstance(outcomes[0], A2ADiscoveryError)
+    assert getattr(outcomes[1], "name", outcomes[1]) == "raw"

@@ -1,12 +1,27 @@
 """Operations end at their timeout if no whole answer has arrived."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from time import monotonic
 
 import pytest
-from apcore_a2a_client import A2ATimeoutError
+from apcore_a2a_client import A2AClient, A2ATimeoutError
 
-from .raw import HOLD, KINDS, OPERATIONS, Client, Request, Script, Step, agent, events, head, raw
+from .raw import (
+    HOLD,
+    KINDS,
+    OPERATIONS,
+    Client,
+    Request,
+    Script,
+    Step,
+    agent,
+    events,
+    head,
+    raw,
+    rpc,
+    task,
+)
 
 pytestmark = pytest.mark.clock
 
@@ -48,3 +63,31 @@ def test_an_operation_ends_at_its_timeout(kind: str, name: str) -> None:
     )
     assert short >= SHORT_TIMEOUT
     assert 2 < long / short < 4
+
+
+@pytest.mark.anyio
+async def test_a_call_does_not_fail_with_the_timeout_of_a_concurrent_call() -> None:
+    def script(request: Request) -> Iterable[Step]:
+        answer = agent(lambda request: rpc(request, result=task()))(request)
+        return [3 * SHORT_TIMEOUT, *answer] if request.is_card else answer
+
+    with raw(script) as server:
+        async with A2AClient(server.url) as client:
+            impatient_call = client.call("skill", "hi", timeout=SHORT_TIMEOUT)
+            error, found_task = await asyncio.gather(
+                impatient_call, client.get_task("t-1"), return_exceptions=True
+            )
+    assert isinstance(error, A2ATimeoutError)
+    assert getattr(found_task, "id", found_task) == "t-1"
+
+
+@pytest.mark.anyio
+async def test_concurrent_calls_wait_for_the_card_only_until_their_timeout() -> None:
+    with raw(lambda _: [HOLD]) as server:
+        async with A2AClient(server.url, timeout=SHORT_TIMEOUT, retries=0) as client:
+            started = monotonic()
+            errors = await asyncio.gather(
+                *(client.get_card() for _ in range(10)), return_exceptions=True
+            )
+            assert monotonic() - started < 3 * SHORT_TIMEOUT
+    assert {type(error) for error in errors} == {A2ATimeoutError}

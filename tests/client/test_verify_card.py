@@ -154,6 +154,18 @@ def test_a_card_that_has_not_changed_is_verified_again(kind: str) -> None:
 
 
 @kinds
+def test_the_card_itself_is_used_again_once_the_function_returns_no_other(kind: str) -> None:
+    results: list[Any] = [card("/", name="other"), None]
+    script = answering_with_cards(reply(card("/"), etag='"1"'), reply(b"", 304))
+    with (
+        raw(script) as server,
+        Client(kind, server.url, verify_card=lambda _: results.pop(0), card_ttl=0) as client,
+    ):
+        assert client.do("get_card").name == "other"
+        assert client.do("get_card").name == "raw"
+
+
+@kinds
 @pytest.mark.parametrize("card_reply", [reply(b"", 404), reply(b"not JSON")])
 def test_an_agent_without_a_card_is_not_called_if_cards_are_verified(
     kind: str, card_reply: list[Step]

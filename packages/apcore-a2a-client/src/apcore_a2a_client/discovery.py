@@ -102,15 +102,16 @@ class Discovery:
         """
         if self.last_card and monotonic() < self._fresh_until and not refresh:
             return self.last_card  # even while another call refreshes it
-        # Concurrent calls share one fetch and its outcome. They poll for it, since there is no step
-        # that waits for a lock; the `finally` below runs even if the fetching caller is cancelled.
-        has_waited = False
+        # Concurrent calls share one fetch and its outcome, but not an error that its deadline or
+        # its headers may have caused. They poll for it, since there is no step that waits for a
+        # lock; the `finally` below runs even if the fetching caller is cancelled.
+        deadline, has_waited = self.exchange.earlier_deadline(deadline), False
         while self._is_fetching:
             has_waited = True
             if monotonic() > deadline:
                 raise A2ATimeoutError("The agent's card did not arrive in time", sent=False)
             yield Sleep(FETCH_POLL_INTERVAL)
-        if has_waited and self._fetch_error:
+        if has_waited and self._fetch_error and not headers:
             raise self._fetch_error
         if self.last_card and monotonic() < self._fresh_until and has_waited:
             return self.last_card
@@ -118,7 +119,8 @@ class Discovery:
         try:
             return (yield from self._fetch(deadline, headers))
         except A2AError as error:
-            self._fetch_error = error
+            if not headers and not isinstance(error, A2ATimeoutError):
+                self._fetch_error = error
             if isinstance(error, CardRefusedError):
                 self._fresh_until = 0.0  # the agent no longer has the card that was accepted
             raise
@@ -184,7 +186,8 @@ class Discovery:
         """Return the card in *response*, and its JSON."""
         status = response.status
         if status == 304 and self.last_card:
-            return self.last_card, self._last_data
+            card = AgentCard.from_dict(self._last_data) if self._last_data else self.last_card
+            return card, self._last_data  # `last_card` may be one that `verify_card` returned
         message = f"No agent card: {outcomes}"
         if status in MISSING_STATUSES:
             message += f". Is {redacted(self.base)} the agent's base URL? Check its port and path"
