@@ -23,7 +23,8 @@ TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
 Credentials: TypeAlias = str | TokenSource | httpx.Auth
 """`"Bearer …"`, a function that returns a token, an `APIKey`, or any `httpx.Auth`."""
 
-
+DEFAULT_KEY_LOCATION = ("header", "X-API-Key")
+"""The location and the name of an API key that the card does not declare."""
 REFUSED_KEY_HEADERS = (
     "",
     "a2a-version",
@@ -70,7 +71,7 @@ class APIKey(httpx.Auth):
 
     def __init__(self, key: str) -> None:
         self._key = check_header_value(key)
-        self._location, self._name = "header", "X-API-Key"
+        self._location, self._name = DEFAULT_KEY_LOCATION
 
     def place(self, card: AgentCard) -> None:
         """Set the location of the key as *card* declares it; required schemes come first.
@@ -81,15 +82,11 @@ class APIKey(httpx.Auth):
         requirements = [entry.get("schemes") for entry in card.security_requirements]
         required = [name for schemes in requirements if is_object(schemes) for name in schemes]
         ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
-        for _, scheme in ordered:
-            if scheme.type == "apiKey":
-                self._location, self._name = scheme.location, scheme.name
-                break
-        is_in_header = self._location not in ("query", "cookie")
-        if is_in_header and self._name.lower() in REFUSED_KEY_HEADERS:
-            raise A2AProtocolError(
-                f"The card declares an API key in the reserved header {self._name!r}"
-            )
+        declared = [(s.location, s.name) for _, s in ordered if s.type == "apiKey"]
+        location, name = (*declared, DEFAULT_KEY_LOCATION)[0]
+        if location not in ("query", "cookie") and name.lower() in REFUSED_KEY_HEADERS:
+            raise A2AProtocolError(f"The card declares an API key in the reserved header {name!r}")
+        self._location, self._name = location, name
 
     def auth_flow(self, request: httpx.Request) -> Flow:
         """Add the key to the query, the cookies or the headers."""
