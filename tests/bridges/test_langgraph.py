@@ -51,12 +51,17 @@ def graph_of(state: Any, checkpointer: Any = None, /, **nodes: Any) -> Any:
 
 def talking_graph(script: Script, checkpointer: Any = None) -> Any:
     """Return a graph that lets a model answer."""
+    return graph_of(MessagesState, checkpointer, talk=node_of(script))
+
+
+def node_of(script: Script) -> Any:
+    """Return a node that lets a model answer."""
     model = ScriptedModel(script=script)
 
     async def talk(state: MessagesState) -> Any:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    return graph_of(MessagesState, checkpointer, talk=talk)
+    return talk
 
 
 def text_of(message: Any) -> str:
@@ -420,6 +425,26 @@ async def test_only_messages_of_the_named_nodes_are_sent_and_each_only_once() ->
     assert (await answer_to(graph, nodes=["plan"])).value == "You said: plan"
 
 
+async def test_a_message_whose_stream_begins_empty_begins_a_new_paragraph() -> None:
+    async def plan(texts: Any) -> Any:
+        for piece in ("", "First"):
+            yield piece
+
+    script = Script()
+    script.answer_by(plan)
+    graph = graph_of(MessagesState, None, plan=node_of(script), write=node_of(script))
+    assert (await answer_to(graph)).value == "First\n\nFirst"
+
+
+@pytest.mark.parametrize("message", [("ai", "Hello"), {"role": "assistant", "content": "Hello"}])
+async def test_messages_without_a_reducer_are_sent_as_the_node_returns_them(message: Any) -> None:
+    class State(TypedDict):
+        messages: list[Any]
+
+    graph = graph_of(State, None, talk=lambda state: {"messages": [message]})
+    assert (await answer_to(graph)).value == "Hello"
+
+
 async def test_messages_that_are_tuples_are_sent_at_the_end() -> None:
     graph = graph_of(MessagesState, None, talk=lambda state: {"messages": [("ai", "Hello")]})
     assert (await answer_to(graph)).value == "Hello"
@@ -516,6 +541,18 @@ async def test_config_and_context_come_from_the_turn() -> None:
     async with serving_agent(compiled, **options) as url, client_of(url, "ada") as client:
         answer = (await client.send_message("Hi")).value
     assert answer.endswith("ada it True")
+
+
+async def test_a_context_may_be_empty() -> None:
+    class User(BaseModel):
+        name: str = "Ada"
+
+    async def greet(state: MessagesState) -> Any:
+        return {"messages": [AIMessage(f"Hello, {get_runtime(User).context.name}")]}
+
+    graph = StateGraph(MessagesState, context_schema=User).add_node(greet)
+    compiled = graph.add_edge(START, "greet").compile()
+    assert (await answer_to(compiled, context={})).value == "Hello, Ada"
 
 
 async def test_a_graph_runs_again_after_its_checkpointer_was_closed() -> None:

@@ -26,10 +26,9 @@ from .langchain import (
     merge_config,
     new_message,
     past_messages,
-    to_plain,
     usage_counter,
 )
-from .parts import Json, is_mapping
+from .parts import Json, is_mapping, to_plain
 from .turn import Turn
 
 logger = logging.getLogger("apcore_a2a.langgraph")
@@ -149,7 +148,8 @@ class LangGraphAgent(Agent):
             callbacks=[counter],
         )
         graph_input = await self._input(graph, config, turn)
-        keywords = {"context": await _value_for(self._context, turn)} if self._context else {}
+        has_context = self._context is not None
+        keywords = {"context": await _value_for(self._context, turn)} if has_context else {}
         stream = graph.astream(graph_input, config, stream_mode=MODES, subgraphs=True, **keywords)
         sent, interrupts, final = _SentMessages(self._nodes), list[Any](), None
         try:
@@ -258,6 +258,8 @@ class LangGraphAgent(Agent):
 
     async def _final_events(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:
         """Yield the output that was not streamed as messages, from the final state."""
+        from langchain_core.messages import convert_to_messages
+
         if self.output_key is not None:
             final = final.get(self.output_key) if is_mapping(final) else final
             yield "values", final
@@ -266,7 +268,8 @@ class LangGraphAgent(Agent):
             is_state = is_mapping(final) and not isinstance(self._graph.output_channels, str)
             yield "values", {n: v for n, v in final.items() if n in names} if is_state else final
         elif is_mapping(final):
-            newest = [*final.get(MESSAGES, ())][-1:]
+            # without a reducer, the messages are as the nodes return them, such as dicts
+            newest = convert_to_messages([*final.get(MESSAGES, ())][-1:])
             if newest and not sent.texts and newest[0].type in AI_TYPES and not self._nodes:
                 yield "messages", (newest[0], {})
             if final.get(STRUCTURED) is not None:
@@ -309,7 +312,7 @@ class _SentMessages:
         if message.type == "ai" and self._is_sent(message.id, text, _node_path(metadata)):
             return []
         separator: list[Event] = []
-        if message.id not in self.texts and text and any(self.texts.values()):
+        if not self.texts.get(message.id) and text and any(self.texts.values()):
             separator = [("messages", (type(message)("\n\n"), metadata))]
         self.texts[message.id] = self.texts.get(message.id, "") + text
         self._node_paths[message.id] = _node_path(metadata)

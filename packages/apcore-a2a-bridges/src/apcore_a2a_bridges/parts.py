@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any, Literal, TypeAlias, TypeGuard
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 from apcore_a2a_core import File, Progress, Usage
 from pydantic import BaseModel
@@ -53,10 +53,23 @@ def part_out(event: Any, turn: Turn) -> Any:
     if isinstance(event, BaseModel):
         return event.model_dump()  # not as JSON: apcore validates Python values, such as dates
     if is_dataclass(event) and not isinstance(event, type):
-        return asdict(event)
+        return to_plain(event)  # not by `asdict`, which would not leave files as they are
     if is_mapping(event):
         return {str(name): value for name, value in event.items()}
     return {"result": event}
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value with models, dataclasses and collections as dicts and lists; files stay."""
+    if isinstance(value, BaseModel):
+        return to_plain(value.model_dump())
+    if is_dataclass(value) and not isinstance(value, type | File):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    if is_mapping(value):
+        return {str(name): to_plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(item) for item in cast("Iterable[Any]", value)]
+    return value
 
 
 def text_of(value: Any) -> str:
