@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apcore_a2a_bridges import bridge
+from apcore_a2a_bridges import File, bridge
 from apcore_a2a_bridges.langchain import LangChainAgent
 from apcore_a2a_client import InvalidParamsError, Part
 from apcore_a2a_remote import as_langchain_tool
@@ -144,6 +144,44 @@ async def test_an_only_input_that_is_a_model_is_typed() -> None:
 
     runnable = RunnableLambda(describe).with_types(input_type=Trip)
     assert await answer_to(runnable, {"place": {"city": "Bern"}}) == "To Bern"
+
+
+class Node(BaseModel):
+    name: str
+    children: "list[Node]" = []
+
+
+async def test_an_input_that_contains_itself_is_typed() -> None:
+    def count(node: Any) -> int:
+        return 1 + sum(map(count, node["children"]))
+
+    runnable = RunnableLambda(count).with_types(input_type=Node)
+    tree = {"name": "a", "children": [{"name": "b", "children": []}]}
+    async with serving_agent(runnable, name="count") as url, client_of(url) as client:
+        assert (await client.send_message(tree)).value == {"result": 2}
+        with pytest.raises(InvalidParamsError):
+            await client.send_message({"name": "a", "children": [{"name": 1}]})
+
+
+async def test_files_in_dataclasses_stay_files() -> None:
+    @dataclass
+    class Drawing:
+        title: str
+        picture: File
+
+    draw = RunnableLambda(lambda text: Drawing(text, File(b"\x89PNG", media_type="image/png")))
+    async with serving_agent(draw) as url, client_of(url) as client:
+        task = await client.send_message("A dot")
+    parts = [part for artifact in task.artifacts for part in artifact.parts]
+    assert [part.raw for part in parts if part.raw] == [b"\x89PNG"]
+
+
+async def test_a_text_that_part_in_drops_does_not_reach_the_model() -> None:
+    def answer(messages: Sequence[BaseMessage]) -> AIMessage:
+        return AIMessage(f"Got {messages[-1].content!r}")
+
+    model = MessagesModel(answer=answer)
+    assert await answer_to(model, "Hello", part_in=lambda part, turn: None) == "Got ''"
 
 
 async def test_models_and_dataclasses_become_data() -> None:

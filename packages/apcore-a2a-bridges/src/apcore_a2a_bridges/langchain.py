@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, is_dataclass
 from json import dumps
 from typing import Any, TypeAlias
 
 from apcore_a2a_core import File, Usage
 from apcore_a2a_core.media_types import type_of_file
-from apcore_a2a_core.schema import properties_of, resolved, types_of
-from pydantic import BaseModel
+from apcore_a2a_core.schema import properties_of, resolved, types_of, without
 from pydantic.errors import PydanticUserError
 
 from . import parts
 from .agent import Agent, first_paragraph, maybe_await, text_model
-from .parts import Json, is_mapping
+from .parts import Json, is_mapping, to_plain
 from .turn import Turn, file_in
 
 Config: TypeAlias = Mapping[str, Any] | Callable[[Turn], Any]
@@ -78,20 +76,6 @@ def chunks_of(message: Any) -> list[str | File]:
     return [chunk for chunk in chunks if chunk]
 
 
-def to_plain(value: Any) -> Any:
-    """Return a value with models, dataclasses and collections as dicts and lists; files stay."""
-    if isinstance(value, BaseModel):
-        return to_plain(value.model_dump())
-    if is_dataclass(value) and not isinstance(value, type):
-        return value if isinstance(value, File) else to_plain(asdict(value))
-    if is_mapping(value):
-        return {str(name): to_plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items: Iterable[Any] = value
-        return [to_plain(item) for item in items]
-    return value
-
-
 def past_messages(turn: Turn) -> list[Any]:
     """Return the conversation before a turn as messages of LangChain."""
     from langchain_core.messages import AIMessage, HumanMessage
@@ -107,7 +91,7 @@ async def new_message(agent: Agent, turn: Turn) -> Any:
     text = [{"text": turn.text}] if turn.text else []
     contents = await agent.convert_parts([*text, *turn.parts], turn)
     is_text = len(contents) == 1 and contents[0] == {"type": "text", "text": turn.text}
-    return HumanMessage(turn.text if is_text or not contents else contents)
+    return HumanMessage(turn.text if is_text else contents or "")
 
 
 async def merge_config(config: Config | None, turn: Turn, **bridge_config: Any) -> Any:
@@ -283,7 +267,8 @@ def _inputs_of(runnable: Any) -> Mapping[str, Any]:
 
 def _schema_without(model: Any, names: Iterable[str]) -> Any:
     """Return the JSON Schema of a model without some of its members."""
-    schema: Json = model.model_json_schema()
+    root: Json = model.model_json_schema()
+    schema = without({**root, **resolved(root, root)}, "$ref")
     properties = {n: member for n, member in schema["properties"].items() if n not in {*names}}
     required = [name for name in schema.get("required", ()) if name in properties]
     return {**schema, "properties": properties, "required": required}
