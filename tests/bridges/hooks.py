@@ -69,7 +69,8 @@ def event(kind: str, node: str = "AI Agent", content: Any = None) -> str:
     """Return a line of a streamed answer."""
     metadata = {"nodeId": "1", "nodeName": node, "itemIndex": 0, "runIndex": 0, "timestamp": 1}
     text = {} if content is None else {"content": content}
-    return json.dumps({"type": kind, **text, "metadata": metadata}, separators=(",", ":")) + "\n"
+    line = {"type": kind, **text, "metadata": metadata}
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def streamed(*lines: str) -> StreamingResponse:

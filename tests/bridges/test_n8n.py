@@ -86,6 +86,33 @@ async def test_an_output_key_names_the_member_that_is_the_text() -> None:
     assert task.value == "Hi"
 
 
+async def test_the_member_of_the_output_key_is_the_text_even_beside_other_texts() -> None:
+    answer = {"summary": "S", "output": "O"}
+    task = await answer_of(workflow_returning(answer), output_key="summary")
+    assert task.value == ["S", {"output": "O"}]
+
+
+async def test_a_member_of_the_output_key_that_is_an_object_is_sent_as_json() -> None:
+    answer = workflow_returning({"reply": {"is_good": True}})
+    assert (await answer_of(answer, output_key="reply")).value == '{"is_good": true}'
+
+
+SEPARATORS = "a\u2028b\u2029c\x85d"
+"""Text with characters that end a line for Python, but not in JSON."""
+
+
+async def test_lines_end_only_at_line_feeds() -> None:
+    async def pieces(body: dict[str, Any], request: Request) -> Response:
+        return streamed(event("item", "AI Agent", SEPARATORS), event("item", "AI Agent", "!"))
+
+    async def text(body: dict[str, Any], request: Request) -> Response:
+        return PlainTextResponse(f"{SEPARATORS}\r\ntwo\n")
+
+    assert (await answer_of(pieces)).value == f"{SEPARATORS}!"
+    assert (await answer_of(text)).value == f"{SEPARATORS}\ntwo"
+    assert (await answer_of(workflow_returning({"output": SEPARATORS}))).value == SEPARATORS
+
+
 async def test_plain_text_and_an_empty_response_are_answers() -> None:
     async def text(body: dict[str, Any], request: Request) -> Response:
         return PlainTextResponse("one\ntwo")

@@ -69,14 +69,18 @@ def part_out(event: Any, turn: Turn) -> Any:
         return event.content if event.type == "item" else None
     if not is_object(event):
         return event if isinstance(event, str | File) else {"result": event}
-    return _with_text(event, _text_key(event))
+    return _with_text(event, TEXT if isinstance(event, _Renamed) else _text_key(event))
+
+
+class _Renamed(dict[str, Any]):
+    """An answer whose member `output_key` has been renamed to `text`."""
 
 
 def _with_text(answer: Mapping[str, Any], key: str | None) -> Json:
     """Return an answer with its member *key* renamed to `text`; unchanged if *key* is None."""
     if key is None:
         return dict(answer)
-    return {TEXT: str(answer[key]), **{n: v for n, v in answer.items() if n not in (key, TEXT)}}
+    return {TEXT: text_of(answer[key]), **{n: v for n, v in answer.items() if n not in (key, TEXT)}}
 
 
 def _text_key(answer: Mapping[str, Any], keys: Iterable[str] = TEXT_KEYS) -> str | None:
@@ -141,7 +145,7 @@ class N8nAgent(Agent):
                 question = question or self._question_in(answer)
                 if question is None and self._is_wanted(answer):
                     has_key = is_object(answer) and self.output_key in answer
-                    yield _with_text(answer, self.output_key) if has_key else answer
+                    yield _Renamed(_with_text(answer, self.output_key)) if has_key else answer
         if question is not None:
             self._ask(turn, question)
 
@@ -294,7 +298,7 @@ async def _answers(response: Response) -> AsyncIterator[Any]:
         yield File(await response.aread(), name=header.get_filename() or "", media_type=media_type)
         return
     lines: list[str] = []
-    async for line in response.aiter_lines():
+    async for line in _lines(response):
         event = _event_in(line)
         if event is None:
             lines.append(line)
@@ -307,6 +311,19 @@ async def _answers(response: Response) -> AsyncIterator[Any]:
         value: Any = json.loads(text) if media_type.endswith("json") else text
         # a workflow answers with a list of items, usually only one
         yield value[0] if is_array(value) and len(value) == 1 else value
+
+
+async def _lines(response: Response) -> AsyncIterator[str]:
+    """Yield the lines of an answer; httpx would also split them at characters such as U+2028."""
+    pieces: list[str] = []
+    async for text in response.aiter_text():
+        *ends, rest = text.split("\n")
+        for end in ends:
+            yield "".join((*pieces, end)).removesuffix("\r")
+            pieces.clear()
+        pieces.append(rest)
+    if line := "".join(pieces):
+        yield line
 
 
 def _event_in(line: str) -> StreamEvent | None:
