@@ -139,6 +139,16 @@ async def test_files_reach_the_model() -> None:
     ]
 
 
+async def test_past_messages_without_text_are_left_out() -> None:
+    script = Script()
+    picture = Part(raw=b"\x89PNG", filename="a.png", media_type="image/png")
+    async with serving_agent(agent_of(script)) as url, client_of(url) as client:
+        first = await client.send_message([picture])
+        await client.send_message("And now?", context_id=first.context_id)
+    assert "" not in script.prompts[-1]
+    assert script.prompts[-1][-1] == "And now?"
+
+
 async def test_the_example_is_served() -> None:
     path = Path(__file__).parents[2] / "examples/bridges/openai-agents/agent.py"
     app = create_app(f"{path}:agent", allowed_hosts=["*"])

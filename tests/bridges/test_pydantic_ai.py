@@ -193,6 +193,17 @@ async def test_a_text_that_a_function_converts_is_sent_once_converted() -> None:
         assert await client.call(None, "Bern?") == "SUNNY"
 
 
+async def test_past_messages_without_text_are_left_out() -> None:
+    script = Script()
+    picture = Part(raw=b"\x89PNG", filename="a.png", media_type="image/png")
+    agent = Agent(model_of(script), name="support")
+    async with serving_agent(agent) as url, client_of(url) as client:
+        first = await client.send_message([picture])
+        await client.send_message("And now?", context_id=first.context_id)
+    assert "" not in script.prompts[-1]
+    assert script.prompts[-1][-1] == "And now?"
+
+
 async def test_files_reach_the_model_with_their_media_types() -> None:
     received: list[Any] = []
     picture = bytes(range(256))

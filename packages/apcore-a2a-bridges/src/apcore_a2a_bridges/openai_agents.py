@@ -132,7 +132,9 @@ class OpenAIAgent(Agent):
     async def _input(self, turn: Turn) -> Any:
         """Return the input of a run: the conversation, unless a session has it, and the message."""
         earlier_messages = () if self._session is not None else turn.messages
-        items: list[Json] = [{"role": ROLES[m.role], "content": m.text} for m in earlier_messages]
+        items: list[Json] = [
+            {"role": ROLES[m.role], "content": m.text} for m in earlier_messages if m.text
+        ]
         return [*items, {"role": "user", "content": await self.contents(turn)}]
 
     async def _resume_state(self, turn: Turn, context: Any) -> Any:

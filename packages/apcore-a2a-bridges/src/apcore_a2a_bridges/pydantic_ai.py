@@ -144,6 +144,7 @@ def past_messages(turn: Turn) -> list[Any]:
         if message.role == "user"
         else ModelResponse(parts=[TextPart(message.text)])
         for message in turn.messages
+        if message.text
     ]
 
 
