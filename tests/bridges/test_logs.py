@@ -46,6 +46,17 @@ def test_a_second_call_adds_the_filter_to_new_loggers(
     assert "shown" in caplog.text
 
 
+def test_loggers_above_the_first_ones_are_filtered_too(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("deep_framework.agents.runner")
+    hide_exception_texts("deep_framework")
+    for name in ("deep_framework.agents", "deep_framework"):
+        logger = logging.getLogger(name)
+        hide_exception_texts("deep_framework")
+        logger.error("Failed: %s", ValueError("hunter2"))
+    assert "Failed" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 def test_records_of_a_package_are_logged_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     log_at_debug("noisy_framework", str(Path(__file__).parent))
     logger = logging.getLogger("noisy_framework.flows")

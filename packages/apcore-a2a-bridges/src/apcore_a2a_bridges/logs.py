@@ -98,10 +98,10 @@ def _add_filter(framework: str, new_filter: logging.Filter) -> None:
     if _counts.get((framework, new_filter)) == len(loggers):
         return
     _counts[framework, new_filter] = len(loggers)
-    for name, logger in [*loggers.items()]:
-        is_of_framework = name == framework or name.startswith(f"{framework}.")
-        if is_of_framework and isinstance(logger, logging.Logger):
-            logger.addFilter(new_filter)
+    for name in [*loggers]:
+        if name == framework or name.startswith(f"{framework}."):
+            # a placeholder becomes a logger now: later, the number would stay the same
+            logging.getLogger(name).addFilter(new_filter)
 
 
 def _has_error(argument: Any) -> bool:
