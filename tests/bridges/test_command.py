@@ -329,6 +329,13 @@ async def test_children_that_a_program_leaves_running_end_with_it(tmp_path: Path
     await wait_until(lambda: not is_running(int(task.value)))
 
 
+async def test_the_last_line_is_read_though_a_child_keeps_the_output_open(tmp_path: Path) -> None:
+    code = STUBBORN.replace("print(child.pid", """print('{"n": 1}', end=''""")
+    agent = CommandAgent([sys.executable, "-c", code], output="lines", cwd=tmp_path)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert (await client.send_message("Go")).value == {"n": 1}
+
+
 def test_the_example_names_programs() -> None:
     path = Path(__file__).parents[2] / "examples/bridges/command/agent.yaml"
     agents = yaml.safe_load(path.read_text())["agents"].values()

@@ -153,6 +153,7 @@ async def test_files_of_supported_types_reach_the_model() -> None:
         Part(raw=PNG, filename="dot.png", media_type="image/png"),
         Part(raw=b"a,b", filename="a.b.csv", media_type="text/csv"),
         Part(raw=b"c", filename="\u00c4_b  (1).csv", media_type="text/csv"),
+        Part(raw=b"d", filename="d.txt", media_type="Text/Plain; charset=utf-8"),
         Part(raw=b"ID3", filename="a.mp3", media_type="audio/mpeg"),
         Part(url="https://example.com/b.csv", media_type="text/csv"),
     ]
@@ -163,6 +164,7 @@ async def test_files_of_supported_types_reach_the_model() -> None:
         {"image": {"format": "png", "source": {"bytes": PNG}}},
         {"document": {"format": "csv", "name": "a-b-csv", "source": {"bytes": b"a,b"}}},
         {"document": {"format": "csv", "name": "-b (1)-csv", "source": {"bytes": b"c"}}},
+        {"document": {"format": "txt", "name": "d-txt", "source": {"bytes": b"d"}}},
         {"text": "https://example.com/b.csv"},
     ]
 

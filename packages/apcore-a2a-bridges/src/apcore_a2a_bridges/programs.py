@@ -80,7 +80,9 @@ class Program:
 
     async def readline(self) -> bytes:
         """Return the next line of the output; empty at its end."""
-        return await self._read_output(asyncio.StreamReader.readline)
+        line = await self._read_output(asyncio.StreamReader.readline)
+        # a last line without a line feed is still unread if another process keeps the pipe open
+        return line or await self._read_output(lambda output: output.read(MAX_LINE))
 
     async def exit_code(self) -> int:
         """Wait for the program, then up to `IDLE` seconds for its error output; return the code."""

@@ -56,7 +56,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
         return {"text": text_of(part.get("text", part.get("data")))}
     if file.url is not None:
         return {"text": file.url}
-    kind, _, subtype = file.media_type.partition("/")
+    media_type = file.media_type.partition(";")[0].strip().lower()
+    kind, _, subtype = media_type.partition("/")
     if kind not in KINDS:
         return None
     block: Json = {"format": FORMATS.get(subtype, subtype), "source": {"bytes": file.data}}
