@@ -21,6 +21,7 @@ from apcore_a2a_client.exchange import Send, Sleep, Steps
 from apcore_a2a_client.methods import Operations
 
 from .raw import (
+    CUT,
     HOLD,
     KINDS,
     Client,
@@ -113,6 +114,28 @@ def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
             thread.join(10)
         assert not thread.is_alive()
     assert [event.status.state for event in received_events] == ["working", "completed"]
+
+
+@kinds
+@pytest.mark.parametrize("fault", [[CUT], reply(b"", 401)], ids=["cut", "unauthorized"])
+def test_a_task_that_has_ended_is_returned_even_if_it_can_no_longer_be_fetched(
+    kind: str, fault: list[Step]
+) -> None:
+    """The client fetches it since chunks without numbers may have been added twice."""
+    completed = {"statusUpdate": {"taskId": "t-1", "status": task()["status"]}}
+
+    def script(request: Request) -> Iterable[Step]:
+        if request.json["method"] == "GetTask":
+            return fault
+        if request.json["method"] == "SendMessage":
+            return rpc(request, result=WORKING)
+        sent_events = (WORKING, completed)
+        return events(*({"jsonrpc": "2.0", "id": 1, "result": event} for event in sent_events))
+
+    with raw(agent(script)) as server, Client(kind, server.url) as client:
+        started_task = client.do("send_message", "hi", blocking=False)
+        assert client.do("wait", started_task).status.state == "completed"
+        assert server.calls[-1].json["method"] == "GetTask"
 
 
 @kinds

@@ -265,6 +265,32 @@ def test_the_resumption_of_a_stream_is_retried_at_most_as_often_as_configured(
 
 
 @kinds
+@pytest.mark.parametrize("line", [b"", b"id: 1\n"], ids=["unnumbered", "numbered"])
+def test_reopened_streams_that_lasted_a_while_are_not_counted_as_retries(
+    kind: str, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy ends each stream after some time, and the task is silent for longer."""
+    monkeypatch.setattr("apcore_a2a_client.streams.LONGEST_WAIT", 0.05)
+    count = 2 * RETRIES + 2
+
+    def script(request: Request) -> Iterable[Step]:
+        state = "COMPLETED" if len(server.calls) == count else "WORKING"
+        result = {"task": task(state=f"TASK_STATE_{state}")}
+        event = {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
+        if "last-event-id" in request.headers and state == "WORKING":
+            return [*events(then=0.1), CLOSE]
+        return [*events(line, event, then=0.1), CLOSE]
+
+    with (
+        raw(agent(script)) as server,
+        Client(kind, server.url, retries=RETRIES) as client,
+    ):
+        received_events = client.do("stream_message", "hi")
+        assert len(server.calls) == count
+    assert [event.status.state for event in received_events] == ["working", "completed"]
+
+
+@kinds
 @pytest.mark.parametrize("fault", [[CUT], [CLOSE], events()], ids=["cut", "closed", "empty"])
 def test_a_subscription_is_retried_at_most_as_often_as_configured(
     kind: str, fault: list[Step]

@@ -14,8 +14,16 @@ import httpx
 
 from .bindings import GET, SEND, STREAM, SUBSCRIBE, Binding, Operation
 from .discovery import Discovery
-from .errors import A2AConnectionError, A2AProtocolError, A2AServerError, A2ATimeoutError, Json
+from .errors import (
+    A2AConnectionError,
+    A2AError,
+    A2AProtocolError,
+    A2AServerError,
+    A2ATimeoutError,
+    Json,
+)
 from .exchange import (
+    LONGEST_WAIT,
     AnyResponse,
     BufferedResponse,
     Close,
@@ -100,7 +108,7 @@ class EventStream:
         self._parser = EventParser(discovery.exchange.max_bytes)
         self._pending: deque[tuple[Any, str | None]] = deque()  # events, or their JSON, with ids
         self._failures = self._polls = 0
-        self._last_event_at = self._lost_at = 0.0
+        self._opened_at = self._last_event_at = self._lost_at = 0.0
         self._last_number = 0
         self._answered_pause = answered_pause
         self._deadline = deadline
@@ -154,7 +162,7 @@ class EventStream:
             pass
         if self._has_joined and not self._is_numbered:
             # chunks may have been added twice (see `_may_have_duplicates`)
-            with suppress(A2AServerError):  # the agent may have deleted the task already
+            with suppress(A2AError):  # the agent may have deleted the task, or be gone, already
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
                 self._apply(snapshot)
@@ -203,7 +211,7 @@ class EventStream:
         response = yield from self._send(request)
         if isinstance(response, httpx.Response):
             self._response, self._parser = response, EventParser(self._exchange.max_bytes)
-            self._last_event_at = monotonic()
+            self._opened_at = self._last_event_at = monotonic()
         else:
             self._pending.append((read_event(self._binding.result(response)), None))
             self._is_polling = True
@@ -236,6 +244,9 @@ class EventStream:
     def _recover(self, error: A2AConnectionError) -> Steps[None]:
         """Prepare to reopen the stream after *error*, or raise it."""
         now, max_downtime = monotonic(), self._exchange.timeout or MAX_SILENCE
+        if self._task and self._response and now - self._opened_at > LONGEST_WAIT:
+            # It worked, even if the task had no news: reopening it this rarely is no retry.
+            self._failures, self._lost_at = 0, 0.0
         self._lost_at = self._lost_at or now
         # An agent that accepts no connections may be restarting: retries are then
         # limited by time, not by number.
