@@ -1105,6 +1105,19 @@ def test_pages_with_circular_cursors_are_not_read_forever(
     assert received_tasks
 
 
+def test_a_page_of_push_configs_that_names_itself_as_the_next_raises_a_protocol_error(
+    kind: str,
+) -> None:
+    page = {"configs": [{"taskId": "t-1", "url": "http://a/"}], "nextPageToken": "2"}
+    script = agent(lambda request: rpc(request, result=page))
+    with (
+        raw(script) as server,
+        Client(kind, server.url) as client,
+        pytest.raises(A2AProtocolError, match="twice"),
+    ):
+        client.do("list_push_configs", "t-1")
+
+
 def test_an_empty_page_in_between_is_skipped(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         number = int(request.json["params"].get("pageToken", 0)) + 1

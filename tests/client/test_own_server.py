@@ -538,6 +538,26 @@ async def test_waiting_for_a_resumed_task_lasts_to_its_end(dialect: str, kind: s
     ] * 2
 
 
+@each_dialect
+@each_kind
+async def test_a_call_repeated_with_its_idempotency_key_waits_for_the_answered_task(
+    dialect: str, kind: str
+) -> None:
+    gate = Gate()
+    headers = {"Idempotency-Key": "order-66"}
+    modules = {"pay": ActionModule(gate, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, dialect, kind) as client:
+        with pytest.raises(InputRequired) as raised:
+            await client.call("pay", {"amount": 5}, headers=headers)
+        replying = asyncio.create_task(client.reply(raised.value.task, "yes"))
+        await gate.reached.wait()
+        repeated_call = asyncio.create_task(client.call("pay", {"amount": 5}, headers=headers))
+        await asyncio.wait([repeated_call], timeout=0.2)
+        gate.opened.set()
+        assert await repeated_call == {"done": True}
+        assert (await replying).value == {"done": True}
+
+
 @pytest.mark.parametrize(
     ("skill", "inputs"), [("nothing", {}), ("order", {}), ("fail", {"what": "value"}), ("pay", {})]
 )

@@ -274,8 +274,10 @@ class Operations(WebhookOperations):
                 raise A2AProtocolError("The response is not a list of push configs")
             push_configs += map(PushNotificationConfig.from_dict, configs)
             cursor = page.get("nextPageToken")
-            if not isinstance(cursor, str) or not cursor or cursor in seen_cursors:
+            if not isinstance(cursor, str) or not cursor:
                 return tuple(push_configs)
+            if cursor in seen_cursors:
+                raise A2AProtocolError("The agent returned the same page cursor twice")
             seen_cursors.add(cursor)
             params = {**params, "pageToken": cursor}
 
@@ -322,11 +324,12 @@ class Operations(WebhookOperations):
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._submit(params, deadline, headers)
-        # Asked for the events after 0, an agent that numbers events replays the whole task, even
-        # after its end. In an existing conversation, which a `Message` can name, the agent may
-        # continue an older task: the replay could begin with a pause that has been answered since,
-        # and the stream would end.
-        is_new_task = not context_id and not isinstance(input, Message)
+        # Asked for the events after 0, an agent that numbers events replays the whole task, even if
+        # it has ended. In an existing conversation, which a `Message` can name, or for a repeated
+        # idempotency key, the agent may continue an older task: the replay could begin with a pause
+        # that has been answered since, and the stream would end.
+        has_key = "idempotency-key" in check_headers(headers)
+        is_new_task = not (context_id or has_key or isinstance(input, Message))
         last_event_id = "0" if is_new_task else None
         events = self._events(headers, task=task, last_event_id=last_event_id, deadline=deadline)
         return result_of((yield from events.last()))
