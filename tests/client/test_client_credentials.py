@@ -158,7 +158,10 @@ def test_the_authorization_server_gets_none_of_the_agents_headers(kind: str) -> 
 
 
 @kinds
-@pytest.mark.parametrize(("lifetime", "count"), [(3600, 1), (0.000001, 3), ("3600", 1), (None, 1)])
+@pytest.mark.parametrize(
+    ("lifetime", "count"),
+    [(3600, 1), (0.000001, 3), ("3600", 1), (None, 1), pytest.param(10**400, 1, id="huge")],
+)
 def test_a_token_is_renewed_when_it_has_expired(kind: str, lifetime: Any, count: int) -> None:
     issuer = Issuer(expires_in=lifetime)
     with (
@@ -502,6 +505,8 @@ def test_a_card_without_a_token_endpoint_is_an_error(kind: str, schemes: Any) ->
         (reply(b"[]"), "", "HTTP 200"),
         (reply({"token_type": "bearer"}), "", "no token"),
         (reply({"access_token": f"{SECRET}\n"}), "", "no token"),
+        (reply({"access_token": "a\nb"}), "", "no token"),
+        (reply({"access_token": "a\x7f"}), "", "no token"),
         (reply({"access_token": "x", "token_type": "mac"}), "", "no bearer token"),
         (reply(b"x" * (2**18 + 1)), "", "too large"),
     ],

@@ -301,10 +301,11 @@ class ClientCredentials(httpx.Auth):
             lifetime = int(lifetime[:9])  # some servers send a string
         if not isinstance(lifetime, int | float) or lifetime <= 0:
             lifetime = DEFAULT_LIFETIME
-        if not (isinstance(token, str) and token and token.isascii() and " " not in token):
+        is_text = isinstance(token, str) and token.isascii() and token.isprintable()
+        if not (is_text and token and " " not in token):
             raise TokenUnavailableError("The authorization server returned no token")
         self._token = token
-        return float(lifetime)
+        return float(min(lifetime, 10**9))  # an integer may be too large for a float
 
     def _discover(
         self, extensions: Json
