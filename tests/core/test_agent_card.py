@@ -338,6 +338,12 @@ def test_the_card_of_a_tenant_names_the_tenant_and_its_skill(
     assert card_to_dict(card)["url"] == f"{url}/billing/"
 
 
+def test_a_card_without_interfaces_has_no_url_of_protocol_0_3() -> None:
+    card = card_to_dict(AgentCard(name="draft"))
+    assert card["name"] == "draft"
+    assert "url" not in card
+
+
 def test_the_json_of_a_card_is_a_valid_card_of_protocol_0_3(
     build: Build, full_registry: Registry
 ) -> None:

@@ -189,6 +189,8 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
     if capabilities["extendedAgentCard"]:
         result["supportsAuthenticatedExtendedCard"] = True
     interfaces = card.supported_interfaces
+    if not interfaces:
+        return result  # a card of 0.3 needs a URL
     urls_03 = [interface.url for interface in interfaces if interface.protocol_version == "0.3"]
     url = urls_03[0] if urls_03 else interfaces[0].url
     return result | {
