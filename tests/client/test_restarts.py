@@ -198,6 +198,23 @@ def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
 
 
 @kinds
+@pytest.mark.parametrize(("repeated", "last_values"), [("12", []), ("123", ["3"])])
+def test_an_artifact_that_is_repeated_as_a_whole_yields_only_what_it_adds(
+    kind: str, repeated: str, last_values: list[str]
+) -> None:
+    sent_events = [*FIRST_RUN, chunk(repeated, append=False), status("COMPLETED")]
+    with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
+        assert client.do("stream", "skill", "hi") == ["1", "2", *last_values]
+
+
+@kinds
+def test_a_chunk_that_replaces_the_only_one_is_yielded_even_if_it_is_the_same(kind: str) -> None:
+    sent_events = [snapshot(), *[chunk("x", append=False)] * 2, status("COMPLETED")]
+    with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
+        assert client.do("stream", "skill", "hi") == ["x", "x"]
+
+
+@kinds
 def test_a_restart_event_has_the_id_of_the_event_before_it(kind: str) -> None:
     """A stream resumed after that id begins with the announcement of the restart."""
     script = script_streaming(*ANNOUNCED_RESTART, numbered=True)

@@ -77,11 +77,15 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
 def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Artifact]:
     """Yield the new content of each artifact in *event*, and update *seen_parts*."""
     if isinstance(event, TaskArtifactUpdateEvent):
-        known_parts = seen_parts.setdefault(event.artifact.artifact_id, [])
+        artifact, new_parts = event.artifact, None
+        known_parts = seen_parts.setdefault(artifact.artifact_id, [])
         if not event.append:
+            # Some agents repeat the whole artifact at its end. A single part may be replaced.
+            if len(known_parts) > 1:
+                new_parts = added_parts(known_parts, artifact.parts)
             known_parts.clear()
-        known_parts += event.artifact.parts
-        yield event.artifact
+        known_parts += artifact.parts
+        yield artifact if new_parts is None else replace(artifact, parts=tuple(new_parts))
     elif isinstance(event, Task):
         # A snapshot repeats all parts. An artifact that begins with the seen parts has grown;
         # any other one has been replaced, so all of it is new.
