@@ -1,5 +1,6 @@
 """Conversion of Python values to messages, and of tasks to Python values and exceptions."""
 
+from collections import deque
 from typing import Any
 
 import pytest
@@ -65,6 +66,7 @@ def test_any_value_can_be_a_part(content: Any, part: Part) -> None:
         (["hi", {"n": 5}, b"x", URL], [TEXT, DATA, RAW, URL]),
         (("hi",), [TEXT]),
         ([[1, 2]], [Part(data=[1, 2])]),
+        (deque(["hi"]), [TEXT]),
     ],
 )
 def test_any_value_can_be_a_message_of_the_user(content: Any, parts: list[Part]) -> None:
@@ -111,6 +113,8 @@ VALUES = [
     ([DATA, FILE], {"n": 5, "chart": b"png"}),
     ([DATA, FILE, Part(raw=b"a", filename="b")], {"n": 5, "chart": b"png", "b": b"a"}),
     ([DATA, RAW], [{"n": 5}, b"x"]),
+    ([DATA, FILE, FILE], [{"n": 5}, b"png", b"png"]),
+    ([DATA, Part(raw=b"x", filename="n")], [{"n": 5}, b"x"]),
     ([DATA, DATA], [{"n": 5}, {"n": 5}]),
     ([FILE, DATA], [b"png", {"n": 5}]),
     ([Part(data=[1]), FILE], [[1], b"png"]),

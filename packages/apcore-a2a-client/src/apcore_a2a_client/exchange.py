@@ -333,7 +333,7 @@ def retry_after(headers: httpx.Headers, default: float) -> float:
     if header.isascii() and header.isdigit():
         return float(header[:9])
     try:
-        return max(0.0, float(parsedate_to_datetime(header).timestamp() - time()))
+        return min(1e9, max(0.0, float(parsedate_to_datetime(header).timestamp() - time())))
     except (ValueError, OverflowError):
         return default
 

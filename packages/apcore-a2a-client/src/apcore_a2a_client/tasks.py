@@ -119,7 +119,9 @@ def value_of(parts: Sequence[Part]) -> Any:
     if all(part.text is not None for part in parts):
         return "".join(values)
     if is_object(values[0]) and all(part.raw is not None and part.filename for part in parts[1:]):
-        return {**values[0], **{part.filename: part.raw for part in parts[1:]}}
+        combined = {**values[0], **{part.filename: part.raw for part in parts[1:]}}
+        if len(combined) == len(values[0]) + len(values) - 1:  # no name occurs twice
+            return combined
     return values
 
 
@@ -165,7 +167,8 @@ class Message(StreamedModel):
 
 
 def _parts(content: Any) -> tuple[Part, ...]:
-    contents: Sequence[Any] = [*content] if isinstance(content, (list, tuple)) else [content]
+    is_one = not isinstance(content, Sequence) or isinstance(content, str | bytes | bytearray)
+    contents: Sequence[Any] = [content] if is_one else [*content]
     return tuple(map(Part.of, contents))
 
 
@@ -193,8 +196,9 @@ class Artifact(Model):
     def value(self) -> Any:
         """The content as a Python value.
 
-        A single part becomes its value, several texts are joined, and an object followed by named
-        files becomes one dict. Other parts become a list of values; no parts become None.
+        A single part becomes its value, several texts are joined, and an object followed by files
+        with names of their own becomes one dict. Other parts become a list of values; no parts
+        become None.
         """
         return value_of(self.parts)
 
