@@ -123,7 +123,7 @@ class ErrorMapper:
             inputs: The inputs of the call, to name missing and unknown fields.
             schema: The input schema of the skill.
         """
-        # errors of the SDK's client come from a module's calls to other agents
+        # errors of the SDK's client are failures of a module that called another agent
         if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
             error_object = protocol_error(error)
             return {**error_object, "message": self._sanitize_message(error_object["message"])}

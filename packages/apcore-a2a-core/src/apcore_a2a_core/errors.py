@@ -75,6 +75,6 @@ def clean(text: str, limit: int = 1000) -> str:
     a[31m\nb
     """
     if len(text) <= limit and text.isprintable():
-        return text  # the usual case, several times per request; the rest takes microseconds
+        return text  # the usual case; saves microseconds several times per request
     encodable = text[:limit].encode("utf-8", "replace").decode()
     return CONTROL.sub("", encodable.replace("\n", "\\n"))[:limit]

@@ -67,10 +67,10 @@ class PartConverter:
     def split(self, parts: Parts, descriptor: object) -> tuple[Json | str, Parts]:
         """Return the first part that the module accepts, as its input, and the other parts.
 
-        Texts at the beginning are joined by line feeds. Files fill the file members of the schema.
-        A module without inputs accepts any text, which is then one of the other parts. A module
-        that reads files (see `takes_any_files`) also accepts a message of files only. Defined by
-        FR-MSG-003.
+        Texts at the beginning are joined by line feeds if the module accepts the result. Files fill
+        the file members of the schema. A module without inputs accepts any text, which is then one
+        of the other parts. A module that reads files (see `takes_any_files`) also accepts a message
+        of files only. Defined by FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -297,7 +297,7 @@ def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
 
 
 def media_type_of(part: Mapping[str, Any]) -> str:
-    """Return the media type of a part or of its file, in any spelling; empty if missing."""
+    """Return the media type of a part or a `file` object, in any spelling; empty if missing."""
     # the names in 1.0, in 0.3, and in the `.proto` file
     return str(part.get("mediaType") or part.get("mimeType") or part.get("media_type") or "")
 
@@ -360,7 +360,7 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
 
 
 def is_file_list(value: object) -> TypeGuard[list[File]]:
-    """Return whether *value* is a list of `File`; bytes in a list are data, not files."""
+    """Return whether *value* is a non-empty list of `File`; bytes in a list are data, not files."""
     return is_array(value) and bool(value) and all(isinstance(item, File) for item in value)
 
 

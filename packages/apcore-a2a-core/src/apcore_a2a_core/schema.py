@@ -50,7 +50,8 @@ class SchemaConverter:
         """Return the input schema with references inlined; its root is an object by default.
 
         Raises:
-            ValueError: A reference is unresolvable, nested too deeply, or circular (unless kept).
+            ValueError: A reference is unresolvable, nested too deeply, or circular;
+                *keep_recursion* allows circular references to definitions and the root.
         """
         return self._convert(object_of(descriptor, "input_schema"))
 

@@ -100,7 +100,7 @@ def parse_json(body: bytes, max_values: int = MAX_VALUES) -> Any:
 
     Raises:
         JSONParseError: The body is not JSON.
-        BodySizeError: The body has too many values or long integers to be parsed, or is nested
+        BodySizeError: The body has too many values or too many long integers, or is nested
             too deeply.
     """
     try:
@@ -214,7 +214,7 @@ def _struct_reader(kind: type[Data]) -> Reader:
 
 
 def _with_json_names(spellings: dict[str, str], value: Json) -> Json:
-    """Return an object with `context_id` as `contextId` and so on: both are accepted.
+    """Return an object with `context_id` as `contextId` and so on, since either is accepted.
 
     Raises:
         ValueError: A member is given in both spellings.
@@ -308,7 +308,7 @@ def _read_whole_number(value: Any) -> int:
 def _read_base64(value: Any) -> Base64:
     """Return base64 in the standard alphabet, padded.
 
-    ProtoJSON accepts both alphabets, with or without padding.
+    ProtoJSON accepts the URL-safe alphabet too, and needs no padding.
     """
     text = _read_text(value)
     if "-" in text or "_" in text:
@@ -415,7 +415,7 @@ def _upgrade_authentication(value: Json) -> Json:
 
 
 def _upgrade_push_config_ids(value: Json) -> Json:
-    """Return a request for a push config with the ids of 1.0; in 0.3, `id` is the task id."""
+    """Convert the ids of a request about push configs to 1.0; in 0.3, `id` is the task id."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 
