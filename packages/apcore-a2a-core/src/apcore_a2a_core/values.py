@@ -37,8 +37,8 @@ write an integer grows with the square of its digit count, and is 0.1 ms for 4,3
 
 LONG_TEXT = 64 * 1024
 """Length in characters from which a text is long. Integers in a shorter JSON text need no check,
-since they take 2 ms at most (see `MAX_DIGIT_COST`). Checking a shorter text in a value takes less
-than 1 ms (see `is_large_or_long`)."""
+since they take 2 ms at most (see `MAX_DIGIT_COST`). Converting or validating a shorter text takes
+less than 1 ms (see `is_large_or_long`)."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
@@ -47,7 +47,7 @@ CONTAINERS = frozenset({dict, list})
 FLAT = frozenset({str, int, bool, type(None)})
 """Types of values that contain no other values and are never integral floats."""
 LARGE = 500
-"""Number of values above which checking a value takes too long for the event loop."""
+"""Maximum number of values in a value that is converted or validated in the event loop."""
 
 DIGITS = re.compile(r"\.?[0-9]+")
 """Digits of a number; those after a point are a fraction, not an integer."""
@@ -241,7 +241,7 @@ def _flat_text_size(value: dict[Any, Any]) -> int | None:
 
 
 def is_large_or_long(value: Any) -> bool:
-    """Return whether *value* has many values or long texts, so that a check of it takes long.
+    """Return whether *value* is so large, or has such long texts, that its conversion takes long.
 
     >>> is_large_or_long({"text": "x" * 100_000}), is_large_or_long({"text": "x"})
     (True, False)
