@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from apcore import Context
-from apcore_a2a_bridges import Turn, Usage, bridge
+from apcore import Context, Executor, Registry
+from apcore_a2a_bridges import File, Turn, Usage, bridge
 from apcore_a2a_client import A2AServerError
 from apcore_a2a_core.schema import resolved
 from pydantic import BaseModel
@@ -40,6 +40,13 @@ async def answer_of(agent: Any, message: Any = "Hi", **options: Any) -> Any:
     """Serve an agent, send it a message, and return the value of the task."""
     async with serving_agent(agent, **options) as url, client_of(url) as client:
         return (await client.send_message(message)).value
+
+
+async def outcome_of(agent: Any, text: str = "Hi") -> Any:
+    """Call an agent as a module of apcore, which validates the output."""
+    registry = Registry()
+    registry.register("agent", bridge(agent))
+    return await Executor(registry).call_async("agent", {"text": text})
 
 
 def shout(text: str) -> str:
@@ -142,11 +149,57 @@ async def test_the_type_of_the_result_is_the_output_schema() -> None:
     assert await answer_of(count, {"a": 1, "b": 2}) == {"result": 3}
 
 
+async def test_a_result_that_is_not_always_a_value_of_json_has_an_open_output_schema() -> None:
+    def find(text: str) -> str | None:
+        return text if text == "Hi" else None
+
+    def count(text: str) -> int | None:
+        return len(text)
+
+    def choose(text: str) -> Literal["yes", "no"]:
+        return "yes"
+
+    def to_bytes(text: str) -> bytes:
+        return text.encode()
+
+    def to_file(text: str) -> File:
+        return File(text.encode())
+
+    assert await outcome_of(find) == {"text": "Hi"}
+    assert await outcome_of(find, "Ho") == {}
+    assert await outcome_of(count) == {"result": 2}
+    assert await outcome_of(choose) == {"text": "yes"}
+    assert await outcome_of(to_bytes) == {"files": [File(b"Hi")]}
+    assert await outcome_of(to_file) == {"files": [File(b"Hi")]}
+
+
 async def test_a_function_with_parameters_for_the_turn_and_the_context_gets_them() -> None:
     def describe_turn(text: str, turn: Turn, context: Context[Any]) -> str:
         return f"{text} {turn.context is context} {bool(turn.task_id)}"
 
     assert await answer_of(describe_turn) == "Hi True True"
+
+
+async def test_a_context_whose_annotation_cannot_be_evaluated_is_not_an_input() -> None:
+    def describe_turn(text: str, context: "Context[Missing]") -> str:  # type: ignore[name-defined]  # noqa: F821
+        return f"{text} {bool(context.trace_id)}"
+
+    assert await answer_of(describe_turn) == "Hi True"
+
+
+async def test_positional_only_parameters_get_the_text_the_turn_and_the_inputs() -> None:
+    def after_turn(turn: Turn, text: str, /) -> str:
+        return f"{text} {bool(turn.task_id)}"
+
+    def before_turn(text: str, turn: Turn, /) -> str:
+        return after_turn(turn, text)
+
+    def subtract(a: int, b: int, /, turn: Turn) -> int:
+        return a - b
+
+    assert await answer_of(after_turn) == "Hi True"
+    assert await answer_of(before_turn) == "Hi True"
+    assert await answer_of(subtract, {"a": 3, "b": 2}) == {"result": 1}
 
 
 async def test_the_text_parameter_need_not_be_the_first_one() -> None:

@@ -9,10 +9,11 @@ import typing
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import Any, TypeGuard, get_origin
+from typing import Any, TypeGuard, get_args, get_origin
 
 from apcore import Context
 from apcore.decorator import generate_input_model
+from apcore_a2a_core import File
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter, create_model
 
 from .agent import Agent, AgentReply, first_paragraph, maybe_await, text_model
@@ -77,22 +78,26 @@ class FunctionAgent(Agent):
         ]
         text = _find_text_parameter(parameters, hints)
         self._model: type[BaseModel] | None = None
-        self._text_keyword = ""
+        self._text_name = "" if text is None else text.name
         if text is None:
             self._model = self.input_schema = _inputs_of(function, parameters, hints)
         elif not options.get("input_key") and text.kind is not text.POSITIONAL_ONLY:
             self.input_key = text.name
             self.input_schema = text_model(self.input_key)
-        # pass the text by keyword only if needed: wrappers may name the parameter differently
-        if text is not None and (
-            text.kind is text.KEYWORD_ONLY or text.name != next(iter(signature.parameters))
-        ):
-            self._text_keyword = text.name
+        # pass the text by position if it comes first: wrappers may name the parameter differently
+        self._positional = [
+            p.name
+            for n, p in enumerate(signature.parameters.values())
+            if p.kind is p.POSITIONAL_ONLY
+            or (n == 0 and p is text and p.kind is not p.KEYWORD_ONLY)
+        ]
         self.output_schema = output_schema_of(hints.get("return", inspect.Parameter.empty))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Call the function, and yield what it yields or returns."""
-        call = partial(self._function, *await self._arguments(turn), **await self._keywords(turn))
+        keywords = await self._keywords(turn)
+        arguments = [keywords.pop(name) for name in self._positional if name in keywords]
+        call = partial(self._function, *arguments, **keywords)
         inner = _inner_function(self._function)
         if inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner):
             result = call()
@@ -108,17 +113,10 @@ class FunctionAgent(Agent):
         else:
             yield result
 
-    async def _arguments(self, turn: Turn) -> Sequence[Any]:
-        if self._model is not None or self._text_keyword:
-            return ()
-        return (await self.mapped_input(turn),)
-
     async def _keywords(self, turn: Turn) -> Json:
         extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
-        if self._text_keyword:
-            return {self._text_keyword: await self.mapped_input(turn), **extras}
         if self._model is None:
-            return extras
+            return {self._text_name: await self.mapped_input(turn), **extras}
         # `mapped_input` alone would return only the text if a parameter is called `text`
         inputs = turn.inputs if self.input_mapper is None else await self.mapped_input(turn)
         validated = self._model.model_validate(inputs)
@@ -230,9 +228,11 @@ def _inner_function(function: Any) -> Any:
 def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
     """Return `turn` or `context` if a parameter gets that object; an empty string for an input."""
     hint = hints.get(name)
-    if hint is Turn or name == "turn" or hint == "Turn":
+    # an annotation that can't be evaluated is text, such as "Context[Any]"
+    kind = hint.partition("[")[0] if isinstance(hint, str) else get_origin(hint) or hint
+    if name == "turn" or kind in (Turn, "Turn"):
         return "turn"
-    return "context" if Context in (hint, get_origin(hint)) else ""
+    return "context" if kind in (Context, "Context") else ""
 
 
 def _find_text_parameter(
@@ -271,10 +271,16 @@ def output_schema_of(hint: Any) -> Any:
     is_stream = getattr(get_origin(hint) or hint, "__name__", "") in STREAMS
     if is_stream or hint in (*TEXT_TYPES, type(None), dict) or get_origin(hint) is dict:
         return AgentReply
+    if File in (hint, *get_args(hint)):  # pydantic has no schema for files
+        return AgentReply
     if _is_model(hint):
         return hint
     if isinstance(hint, str):  # an annotation that can't be evaluated
         return AgentReply
-    if TypeAdapter(hint).json_schema().get("type") == "object":
+    schema = TypeAdapter(hint).json_schema()
+    if schema.get("type") == "object":
         return RootModel[hint]
+    # texts, bytes, None and objects do not become a `result`, and unions may be any of them
+    if schema.get("type", "string") == "string" and schema.get("format", "binary") == "binary":
+        return AgentReply
     return create_model("Result", __config__=ALLOW_EXTRA, result=(hint, ...))
