@@ -234,6 +234,63 @@ async def test_a_function_in_a_thread_can_see_that_it_is_canceled() -> None:
         assert await asyncio.to_thread(ended.wait, PATIENCE)
 
 
+async def test_a_generator_is_closed_together_with_its_turn() -> None:
+    closed: list[str] = []
+
+    async def talk(text: str) -> AsyncIterator[str]:
+        try:
+            yield text
+            yield text
+        finally:
+            closed.append("talk")
+
+    def letters(text: str) -> Iterator[str]:
+        try:
+            yield from text
+        finally:
+            closed.append("letters")
+
+    class Streaming(Adapter):
+        async def stream(self, user_input: str) -> AsyncIterator[str]:
+            try:
+                yield user_input
+                yield user_input
+            finally:
+                closed.append("stream")
+
+        async def cancel(self, **kwargs: Any) -> None:
+            closed.append("cancel")
+
+    for agent in (talk, letters, Streaming()):
+        chunks = bridge(agent).stream({"text": "Hi"}, Context.create())
+        await anext(chunks)
+        await chunks.aclose()
+    assert closed == ["talk", "letters", "stream", "cancel"]
+
+
+async def test_a_generator_that_blocks_is_closed_after_the_step_that_was_canceled() -> None:
+    started, may_end, closed = threading.Event(), threading.Event(), threading.Event()
+    errors: list[BaseException | None] = []
+
+    def letters(text: str) -> Iterator[str]:
+        try:
+            started.set()
+            may_end.wait(PATIENCE)
+            yield text
+        finally:
+            closed.set()
+
+    agent = bridge(letters, after=lambda turn, output, error: errors.append(error))
+    task = asyncio.create_task(agent.execute({"text": "Hi"}, Context.create()))
+    await asyncio.to_thread(started.wait, PATIENCE)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    may_end.set()
+    assert await asyncio.to_thread(closed.wait, PATIENCE)
+    assert errors == []
+
+
 async def test_functions_that_block_run_at_the_same_time() -> None:
     barrier = threading.Barrier(20, timeout=PATIENCE)
 
@@ -317,3 +374,19 @@ async def test_the_stream_of_an_adapter_is_used_if_it_has_one() -> None:
         pieces = [piece async for piece in client.stream("old_adapter", "abc")]
     assert pieces == ["a", "b", "c"]
     assert await answer_of(Abstract()) == "Hi in True"
+
+
+async def test_a_stream_that_is_not_implemented_for_one_input_leaves_other_turns_alone() -> None:
+    class Partial(Adapter):
+        async def stream(self, user_input: str) -> AsyncIterator[str]:
+            if user_input == "no":
+                raise NotImplementedError
+            for letter in user_input:
+                yield letter
+
+    module = bridge(Partial())
+    chunks = module.stream({"text": "abc"}, Context.create())
+    first = await anext(chunks)
+    assert await module.execute({"text": "no"}, Context.create()) == {"text": "no in True"}
+    assert [first, *[chunk async for chunk in chunks]] == [{"text": letter} for letter in "abc"]
+    assert await module.execute({"text": "abc"}, Context.create()) == {"text": "abc"}

@@ -209,7 +209,7 @@ class Agent:
         try:
             if self.before is not None:
                 await maybe_await(self.before(turn))
-            async with aclosing(_as_generator(self.run(turn))) as events:
+            async with aclosing(as_generator(self.run(turn))) as events:
                 async for event in events:
                     for chunk in await self._chunks(event, turn):
                         if isinstance(chunk, Usage):
@@ -318,7 +318,7 @@ def first_paragraph(docstring: str | None) -> str:
     return " ".join(inspect.cleandoc(docstring or "").partition("\n\n")[0].split())
 
 
-async def _as_generator(values: Any) -> AsyncGenerator[Any]:
+async def as_generator(values: Any) -> AsyncGenerator[Any]:
     """Yield the values of a generator, an iterator or a coroutine; close a generator at the end."""
     if inspect.isawaitable(values):  # `async def run` with a return, instead of a yield
         yield await values

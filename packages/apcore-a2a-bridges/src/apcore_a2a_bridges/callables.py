@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import inspect
 import typing
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
 from functools import cache, partial
 from typing import Any, TypeGuard, get_args, get_origin
 
@@ -16,7 +17,7 @@ from apcore.decorator import generate_input_model
 from apcore_a2a_core import File
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter, create_model
 
-from .agent import Agent, AgentReply, first_paragraph, maybe_await, text_model
+from .agent import Agent, AgentReply, as_generator, first_paragraph, maybe_await, text_model
 from .parts import Json
 from .turn import Turn
 
@@ -37,8 +38,11 @@ def threads() -> ThreadPoolExecutor:
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function in a thread, with a copy of the current context variables."""
-    run = partial(contextvars.copy_context().run, function, *args)
-    return await asyncio.get_running_loop().run_in_executor(threads(), run)
+    return await asyncio.wrap_future(_submit(function, *args))
+
+
+def _submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    return threads().submit(contextvars.copy_context().run, partial(function, *args))
 
 
 class FunctionAgent(Agent):
@@ -105,13 +109,15 @@ class FunctionAgent(Agent):
             result = await in_thread(call)
         result = await maybe_await(result)
         if hasattr(result, "__aiter__"):
-            async for value in result:
-                yield value
+            values = as_generator(result)
         elif hasattr(result, "__next__"):
-            async for value in _iterate_in_threads(result):
-                yield value
+            values = _iterate_in_threads(result)
         else:
             yield result
+            return
+        async with aclosing(values):
+            async for value in values:
+                yield value
 
     async def _keywords(self, turn: Turn) -> Json:
         extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
@@ -147,19 +153,15 @@ class ObjectAgent(Agent):
         defaults: Json = {"name": type(adapter).__name__, "description": doc, **texts}
         super().__init__(**{**defaults, **options})
         self._adapter = adapter
-        # abstract bases define `stream` to raise NotImplementedError, so it has to be tried
-        self._streams = callable(getattr(adapter, "stream", None))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Stream if the object can, or else invoke it."""
         mapped_input = await self.mapped_input(turn)
         try:
-            if self._streams:
-                async for chunk in self._stream(mapped_input, turn):
+            async with aclosing(self._answer(mapped_input, turn)) as chunks:
+                async for chunk in chunks:
                     yield chunk
-            if not self._streams:  # `_stream` sets it to False if the object can't stream
-                yield await self._call(self._adapter.invoke, mapped_input, turn)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # the latter if canceled at the yield
             cancel = getattr(self._adapter, "cancel", None)
             if cancel is not None:
                 await maybe_await(cancel(**_ids_for(cancel, turn)))
@@ -171,18 +173,22 @@ class ObjectAgent(Agent):
         if close is not None:
             await maybe_await(close())
 
-    async def _stream(self, prompt: Any, turn: Turn) -> AsyncIterator[Any]:
-        stream = self._adapter.stream
+    async def _answer(self, prompt: Any, turn: Turn) -> AsyncGenerator[Any]:
+        stream = getattr(self._adapter, "stream", None)
         has_begun = False
-        try:
-            chunks = stream(prompt, **_ids_for(stream, turn))
-            async for chunk in chunks if hasattr(chunks, "__aiter__") else await chunks:
-                has_begun = True
-                yield chunk
-        except NotImplementedError:
-            if has_begun:
-                raise
-            self._streams = False
+        if callable(stream):
+            try:
+                result: Any = stream(prompt, **_ids_for(stream, turn))
+                values = result if hasattr(result, "__aiter__") else await result
+                async with aclosing(as_generator(values)) as chunks:
+                    async for chunk in chunks:
+                        has_begun = True
+                        yield chunk
+                return
+            except NotImplementedError:  # from the `stream` of an abstract base
+                if has_begun:
+                    raise
+        yield await self._call(self._adapter.invoke, prompt, turn)
 
     async def _call(self, function: Callable[..., Any], prompt: Any, turn: Turn) -> Any:
         call = partial(function, prompt, **_ids_for(function, turn))
@@ -198,15 +204,22 @@ def _ids_for(function: Callable[..., Any], turn: Turn) -> Json:
     return {name: value for name, value in ids.items() if takes_all or name in parameters}
 
 
-async def _iterate_in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
+async def _iterate_in_threads(values: Iterator[Any]) -> AsyncGenerator[Any]:
     """Yield the values of an iterator whose steps run in threads."""
     end = object()
+    close = getattr(values, "close", None)  # only generators have it
+    step: Future[Any] | None = None
     try:
-        while (value := await in_thread(next, values, end)) is not end:
+        while True:
+            step = _submit(next, values, end)
+            if (value := await asyncio.wrap_future(step)) is end:
+                break
             yield value
     finally:
-        close = getattr(values, "close", None)  # only generators have it
-        if close is not None:
+        if close is not None and step is not None and step.running():
+            # a canceled step runs on in its thread, and a running generator can't be closed
+            step.add_done_callback(lambda _: close())
+        elif close is not None:
             await in_thread(close)
 
 
