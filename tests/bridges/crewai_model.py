@@ -4,11 +4,16 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import asyncio
+import threading
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
+import pytest
+from apcore_a2a_bridges.crewai_runs import Run
 from pydantic import PrivateAttr
+
+from tests.serving import PATIENCE
 
 with warnings.catch_warnings(action="ignore"):  # CrewAI warns when it is imported
     from crewai import Agent
@@ -59,6 +64,29 @@ class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
             return await anext(answer, None)
 
         return asyncio.run_coroutine_threadsafe(piece(), self._loop).result()
+
+
+def record_stops(monkeypatch: pytest.MonkeyPatch, module: str) -> list[Run]:
+    """Return a list that gets each run of a module of the bridge when the run is stopped."""
+    stopped: list[Run] = []
+
+    class RecordingRun(Run):
+        async def events(self) -> AsyncGenerator[Any]:
+            try:
+                async for event in super().events():
+                    yield event
+            finally:
+                stopped.append(self)
+
+    monkeypatch.setattr(f"{module}.Run", RecordingRun)
+    return stopped
+
+
+async def runs_ended() -> None:
+    """Wait for the threads of runs, whose models need the event loop of the test."""
+    for thread in threading.enumerate():
+        if thread.name == "crewai":
+            await asyncio.to_thread(thread.join, PATIENCE)
 
 
 def text_of(message: Any) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apcore import Context
 from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.crewai import CrewAIAgent
 from apcore_a2a_client import (
@@ -26,7 +27,7 @@ from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
 from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, wait_for
-from .crewai_model import Llm, agent_of, text_of
+from .crewai_model import Llm, agent_of, record_stops, runs_ended, text_of
 
 with warnings.catch_warnings(action="ignore"):  # CrewAI warns when it is imported
     from crewai import Agent, Crew, Process, Task
@@ -288,6 +289,25 @@ async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
         released.set()
         assert await asyncio.to_thread(ended.wait, PATIENCE)
     assert pieces == ["Well, ", "so "]
+
+
+async def test_a_run_is_stopped_together_with_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = record_stops(monkeypatch, "apcore_a2a_bridges.crewai")
+    chunks = bridge(crew_of(Script())).stream({"question": "Hi"}, Context.create())
+    await anext(chunks)
+    await chunks.aclose()
+    assert len(stopped) == 1
+    await runs_ended()
+
+
+async def test_a_run_that_cannot_be_prepared_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ImportError("a part of CrewAI is missing")
+
+    monkeypatch.setattr("apcore_a2a_bridges.crewai_runs.detach_from_terminal", fail)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ImportError, match="is missing"):
+            await bridge(crew_of(Script())).execute({"question": "Hi"}, Context.create())
 
 
 async def test_files_reach_the_crew_with_their_media_types() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apcore import Context
 from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.crewai_flows import CrewAIFlowAgent
 from apcore_a2a_client import InvalidParamsError, TaskStatusUpdateEvent
@@ -21,7 +22,7 @@ from tests.server.inloop import listening
 from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
-from .crewai_model import Llm, agent_of, text_of
+from .crewai_model import Llm, agent_of, record_stops, runs_ended, text_of
 
 with warnings.catch_warnings(action="ignore"):  # CrewAI warns when it is imported
     from crewai import Crew, Task
@@ -212,6 +213,15 @@ async def test_a_crew_inside_a_flow_answers_but_fails_if_it_asks_for_a_review(
         task = await client.send_message("reviewed")
     assert task.status.state == "failed"
     assert "human_input does not work inside a flow" in caplog.text
+
+
+async def test_a_run_is_stopped_together_with_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = record_stops(monkeypatch, "apcore_a2a_bridges.crewai_flows")
+    chunks = flow_of(Script()).stream({"text": "Hi"}, Context.create())
+    await anext(chunks)
+    await chunks.aclose()
+    assert len(stopped) == 1
+    await runs_ended()
 
 
 async def test_a_function_makes_a_flow_for_each_turn() -> None:

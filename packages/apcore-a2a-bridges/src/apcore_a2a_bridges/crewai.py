@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -140,10 +140,11 @@ class CrewAIAgent(Agent):
 
         run = Run(start, lambda e: e.type != "llm_stream_chunk" or e.task_id == streamed_task_id)
         streamed_text = ""
-        async for event in run.events():
-            if event.type == "llm_stream_chunk" and not event.tool_call:
-                streamed_text += event.chunk
-            yield event
+        async with aclosing(run.events()) as events:
+            async for event in events:
+                if event.type == "llm_stream_chunk" and not event.tool_call:
+                    streamed_text += event.chunk
+                yield event
         if stop_index is not None:
             paused.outputs = [_json_of(output) for output in run.result.tasks_output]
             _ask(turn, self._crew.tasks[stop_index], run.result.tasks_output[-1], paused)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, NoReturn
@@ -104,10 +105,11 @@ class CrewAIFlowAgent(Agent):
         run = Run(lambda: self._start(turn, paused, persistence), self._is_wanted)
         question, streamed_text = None, ""
         try:
-            async for event in run.events():
-                if event.type == "llm_stream_chunk" and not event.tool_call:
-                    streamed_text += event.chunk
-                yield event
+            async with aclosing(run.events()) as events:
+                async for event in events:
+                    if event.type == "llm_stream_chunk" and not event.tool_call:
+                        streamed_text += event.chunk
+                    yield event
         except Question as asked:
             question = asked
         if question is not None:

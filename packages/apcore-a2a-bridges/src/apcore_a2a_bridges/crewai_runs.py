@@ -95,15 +95,15 @@ class Run:
             raise self._error
 
     def _main(self) -> None:
-        """Prepare the thread for CrewAI, and perform the run."""
-        from crewai.events.stream_context import add_stream_sink
-
-        detach_from_terminal()
-        add_stream_sink(self._publish)
         asyncio.run(self._run())
 
     async def _run(self) -> None:
+        """Prepare the context for CrewAI, and perform the run."""
         try:
+            from crewai.events.stream_context import add_stream_sink
+
+            detach_from_terminal()
+            add_stream_sink(self._publish)
             self.result = await self._start()
         except BaseException as error:  # `events` raises it in the thread of the server
             self._error = error
