@@ -196,6 +196,8 @@ async def test_the_cancellation_of_a_paused_task_calls_cancel() -> None:
             await asyncio.sleep(0)
     (context,) = executor.canceled
     assert context.task_id == task.id
+    assert context.current_task
+    assert context.current_task.artifacts[0].parts[0].text == "Looking. "
 
 
 async def test_the_context_of_a_canceled_question_has_the_caller() -> None:

@@ -302,11 +302,18 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
         assert (unknown_file.content, unknown_file.mime_type) == (b"?", None)
 
 
-async def test_files_made_by_tools_are_sent_and_calls_of_tools_are_reported() -> None:
+async def test_files_made_by_tools_are_sent_and_calls_of_tools_are_reported(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "b.png"
+    path.write_bytes(b"b")
+
     @tool  # type: ignore[untyped-decorator]  # not installed here
     def draw() -> ToolResult:
         """Draw."""
-        return ToolResult(content="drawn", images=[Image(content=PNG, mime_type="image/png")])
+        image = Image(content=PNG, mime_type="image/png")
+        stored_image = Image(filepath=path, mime_type="image/png")
+        return ToolResult(content="drawn", images=[image, stored_image])
 
     async def answer(messages: Any) -> AsyncIterator[Any]:
         if any(m.role == "tool" for m in messages):
@@ -322,7 +329,8 @@ async def test_files_made_by_tools_are_sent_and_calls_of_tools_are_reported() ->
     assert any("Using draw" in text for text in progress)
     parts = [part for artifact in task.artifacts for part in artifact.parts]
     assert [part.text for part in parts if part.text] == ["Here it is."]
-    assert [(p.raw, p.media_type) for p in parts if p.raw] == [(PNG, "image/png")]
+    files = [(part.raw, part.media_type) for part in parts if part.raw]
+    assert files == [(PNG, "image/png"), (b"b", "image/png")]
 
 
 @pytest.mark.parametrize("db", [None, InMemoryDb()])

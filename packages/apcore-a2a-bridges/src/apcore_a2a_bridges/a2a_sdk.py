@@ -255,7 +255,7 @@ class ExecutorAgent(Agent):
             request,
             task_id=turn.task_id,
             context_id=turn.session_id,
-            task=task if turn.answer_parts is not None else None,
+            task=task if turn.state is not None else None,
         )
 
     async def contents(self, turn: Turn) -> list[Any]:

@@ -306,6 +306,9 @@ def _file_of(media: Any) -> File:
     kind = type(media).__name__.lower()
     by_format = f"{kind}/{media.format}" if media.format and kind in MEDIA else ""
     media_type = media.mime_type or by_format
-    if media.content is not None:
-        return File(media.content, name=name, media_type=media_type)
+    content = media.content
+    if content is None and media.url is None:
+        content = media.get_content_bytes()  # from its path
+    if content is not None:
+        return File(content, name=name, media_type=media_type)
     return File(url=media.url, name=name, media_type=media_type)
