@@ -152,7 +152,7 @@ async def test_json_is_data_except_for_the_member_that_an_option_names() -> None
     assert (await answer_of(code, output="json")).value == {"answer": "Hi", "n": 1}
     task = await answer_of(code, output="json", output_key="answer")
     assert task.value == ["Hi", {"n": 1}]
-    lines = f"{code}; print('a warning'); {code}"
+    lines = f"{code}; print('a warning'); print('{{warning}} x'); {code}"
     task = await answer_of(lines, output="lines", output_key="answer")
     assert task.value == ["HiHi", {"n": 1}]
 
@@ -272,12 +272,14 @@ async def test_files_are_written_to_a_temporary_folder(tmp_path: Path) -> None:
     files = [
         Part(raw=b"\x00\xff", filename="../../etc/passwd"),
         Part(raw=b"a,b", filename="-rf.csv", media_type="text/csv"),
+        Part(raw=b"", filename="名" * 100 + ".csv"),
     ]
     task = await answer_of(code, [Part(text="Read"), *files])
-    text, first, second, folder = task.value.split("|")
+    text, first, second, third, folder = task.value.split("|")
     assert text == "Read"
     assert first == str(("1-passwd", b"\x00\xff"))
     assert second == str(("2-rf.csv", b"a,b"))
+    assert third == str(("3-" + "名" * 65 + ".csv", b""))
     assert not await asyncio.to_thread(os.path.exists, folder)
 
 

@@ -40,6 +40,12 @@ class RobotAgent(Agent):
         self.speed = speed
 
 
+class Factory:
+    """A class with a function that makes bridges."""
+
+    make = RobotAgent
+
+
 def test_a_registered_type_and_its_subclasses_get_their_bridge() -> None:
     register_bridge(f"{__name__}.Robot", RobotAgent)
     for robot in (Robot(), Walker()):
@@ -47,8 +53,9 @@ def test_a_registered_type_and_its_subclasses_get_their_bridge() -> None:
         assert (type(agent), agent.speed, agent.module_id) == (RobotAgent, 3, "c_3po")
 
 
-def test_a_bridge_may_be_registered_by_its_import_path() -> None:
-    register_bridge(f"{__name__}.Robot", f"{__name__}:RobotAgent")
+@pytest.mark.parametrize("path", ["RobotAgent", "Factory.make"])
+def test_a_bridge_may_be_registered_by_its_import_path(path: str) -> None:
+    register_bridge(f"{__name__}.Robot", f"{__name__}:{path}")
     assert type(bridge(Robot())) is RobotAgent
 
 
@@ -98,6 +105,7 @@ def test_a_config_names_an_agent_and_perhaps_its_bridge() -> None:
         ({"bridge": "a2a-sdk"}, "bridge a2a-sdk needs the key agent"),
         ({"bridge": "command"}, "option command is missing"),
         ({"agent": "app"}, "package.module:name, not app"),
+        ({"agent": ".app:agent"}, "package.module:name, not .app:agent"),
         ({"agent": "platform:nope"}, "platform has no attribute nope"),
         ({"agent": "no_such_module:agent"}, "no_such_module"),
     ],

@@ -241,7 +241,11 @@ class CommandAgent(Agent):
         elif self._output == "lines":
             while line := await program.readline():
                 if line.lstrip().startswith(b"{"):  # other lines, such as warnings, are not events
-                    yield json.loads(line)
+                    try:
+                        value = json.loads(line)
+                    except ValueError:  # a warning may begin with a brace, too
+                        continue
+                    yield value
         else:
             written = bytearray()
             while data := await program.read():
@@ -313,8 +317,10 @@ def _write_files(files: Sequence[File]) -> Generator[list[Path]]:
         paths: list[Path] = []
         for number, file in enumerate(uploads, 1):
             # the name comes from the client: it must neither leave the folder nor repeat
-            name = re.sub(r"[^\w.-]+", "_", PurePath(file.name.replace("\\", "/")).name)[-100:]
-            paths.append(Path(folder) / f"{number}-{name.lstrip('.-') or 'file'}")
+            name = re.sub(r"[^\w.-]+", "_", PurePath(file.name.replace("\\", "/")).name)
+            # file systems limit names to 255 bytes
+            name = name.encode()[-200:].decode(errors="ignore").lstrip(".-") or "file"
+            paths.append(Path(folder) / f"{number}-{name}")
             paths[-1].write_bytes(file.data or b"")
         yield paths
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from apcore import ModuleError
@@ -204,7 +205,7 @@ def import_object(address: str) -> Any:
         ImportError: There is no such module.
     """
     module_name, colon, path = address.partition(":")
-    if not (colon and module_name and path):
+    if not (colon and path) or module_name[:1] in ("", "."):
         raise AgentConfigError(f"The address of an agent is package.module:name, not {address}")
     value = import_module(module_name)
     for name in path.split("."):
@@ -256,5 +257,5 @@ def _load(target: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(target, str):
         return target
     module_name, _, name = target.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(module_name, __package__), name)
+    loaded: Callable[..., Any] = attrgetter(name)(import_module(module_name, __package__))
     return loaded
