@@ -9,7 +9,8 @@ from apcore_a2a_bridges import Turn, bridge, meta_key
 from apcore_a2a_bridges.google_adk import ADKAgent
 from apcore_a2a_client import A2AClient, A2AServerError, Part
 from apcore_a2a_remote import as_adk_tool
-from google.adk.agents import LlmAgent
+from google.adk.agents import BaseAgent, LlmAgent
+from google.adk.events import Event
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
@@ -253,6 +254,24 @@ async def test_an_agent_with_schemas_is_typed() -> None:
         assert (await client.send_message({"city": "Oslo"})).value == {"degrees": 7}
         with pytest.raises(A2AServerError):
             await client.send_message({"city": 7})
+
+
+async def test_agents_that_run_in_parallel_repeat_and_lose_no_text() -> None:
+    class Parallel(BaseAgent):  # type: ignore[misc]  # not installed for mypy
+        async def _run_async_impl(self, ctx: Any) -> Any:
+            for author, text, is_partial in (
+                ("a", "Sun", True),
+                ("b", "Moon", True),
+                ("c", "Star", False),
+                ("a", "Sun", False),
+                ("b", "Moon", False),
+                ("b", "!", False),
+            ):
+                content = content_of(types.Part(text=text))
+                yield Event(author=author, partial=is_partial, content=content)
+
+    async with serving_agent(Parallel(name="all")) as url, client_of(url) as client:
+        assert await client.call(None, "Hello") == "SunMoonStar!"
 
 
 async def test_an_error_of_the_model_fails_the_task() -> None:

@@ -138,15 +138,20 @@ class ADKAgent(Agent):
             run_config=self._config(),
         )
         waiting_calls: dict[str, Any] = {}
-        failure, final_text, has_partial = "", "", False
+        failure, final_text = "", ""
+        streaming: set[Any] = set()  # agents may run in parallel
         async with aclosing(events):
             async for event in events:
                 failure = failure or _failure_in(event)
                 waiting_calls |= _long_running_calls(event)
                 self._add_metadata(turn, event)
-                # the event after partial ones repeats their texts
-                new_event = _without_texts(event) if has_partial and not event.partial else event
-                has_partial = bool(event.partial)
+                # an agent's event after partial ones repeats their texts
+                source, new_event = (event.branch, event.author), event
+                if event.partial:
+                    streaming.add(source)
+                elif source in streaming:
+                    streaming.remove(source)
+                    new_event = _without_texts(event)
                 if self._has_typed_output:
                     final_text = final_text if event.partial else _event_text(event) or final_text
                     new_event = _without_texts(event)
