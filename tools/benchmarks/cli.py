@@ -20,6 +20,7 @@ from tools.benchmarks import (
     stores,
     targets,
     webhooks,
+    workers,
 )
 from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.figures import Fact, Key, Results
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", action="store_true", help="only profile the server")
     add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
+    add("--workers", action="store_true", help="only compare two workers with a single process")
     instructions_help = (
         "only count instructions per request with valgrind, compared with the record"
     )
@@ -102,6 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_tables(options, command, lambda: remote.measure(_progress(), quick=quick))
     if options.webhooks:
         return _print_tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
+    if options.workers:
+        quick = options.quick
+        return _print_tables(options, command, lambda: [workers.measure(_progress(), quick=quick)])
     if options.store is not None:
         return _print_tables(
             options, command, lambda: stores.measure(_store_plan(options), _progress())

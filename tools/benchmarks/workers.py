@@ -1,0 +1,101 @@
+"""Benchmark of workers: the CPU time of a send by two workers, compared with a single process.
+
+All processes of the agent share one core, and the database and the load generator the other ones.
+Otherwise the processes take turns on all cores, and the losses of that depend on the machine.
+"""
+
+import asyncio
+import os
+import statistics
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from tools.benchmarks import modules
+from tools.benchmarks.load import Load, run_load
+from tools.benchmarks.messages import send
+from tools.benchmarks.report import Table
+from tools.benchmarks.servers import ServerFailed
+from tools.benchmarks.startup import Started, running_command
+from tools.benchmarks.stored import POSTGRESQL, places, tree_cpu
+
+
+class Row(NamedTuple):
+    """A measurement: numbers of processes and connections, and the highest ratio of CPU time."""
+
+    processes: int
+    connections: int
+    goal: str = ""
+
+
+BASE = Row(1, 32)
+ROWS = (BASE, Row(2, 32), Row(2, 64, "1.1"))
+"""With fewer sends at once, a process shares fewer round trips and commits between them. So the
+goal is for as many connections to each process."""
+
+
+def measure(say: Callable[[str], None], *, quick: bool) -> Table:
+    """Measure sends to one and to two processes that share a PostgreSQL; return the table.
+
+    Raises:
+        ServerFailed: There is no PostgreSQL or no second core, or the agent gave wrong answers.
+    """
+    core, *other_cores = sorted(os.sched_getaffinity(0))
+    if not other_cores:
+        raise ServerFailed("this needs two cores")
+    seconds, rounds = (0.5, 3) if quick else (4.0, 9)
+    costs: dict[Row, list[float]] = {row: [] for row in ROWS}
+    rates: dict[Row, list[float]] = {row: [] for row in ROWS}
+    with ExitStack() as stack:
+        stack.enter_context(_on_cores(other_cores))
+        locations = stack.enter_context(places([POSTGRESQL], say))
+        if POSTGRESQL not in locations:
+            raise ServerFailed("PostgreSQL is missing")
+        options = (modules.__file__, "--no-access-log", "--store", locations[POSTGRESQL].address)
+        with _on_cores([core]):
+            agents = {
+                number: stack.enter_context(running_command(*options, "--workers", str(number)))
+                for number in sorted({row.processes for row in ROWS})
+            }
+        for round_number in range(rounds + 1):
+            say(f"round {round_number} of {rounds}")
+            for row in ROWS:
+                cost, rate = asyncio.run(_load(agents[row.processes], row.connections, seconds))
+                if round_number:  # the first one warms up
+                    costs[row].append(cost)
+                    rates[row].append(rate)
+    cells = [
+        [
+            str(row.processes),
+            str(row.connections),
+            row.goal,
+            f"{statistics.median(costs[row]) * 1e6:.0f}",
+            f"{statistics.median(map(float.__truediv__, costs[row], costs[BASE])):.2f}",
+            f"{statistics.median(rates[row]):,.0f}",
+        ]
+        for row in ROWS
+    ]
+    header = ["processes", "connections", "at most", "CPU us", "x one process", "sends/s"]
+    return Table("A send over PostgreSQL, with all processes on one core", header, cells)
+
+
+async def _load(agent: Started, connections: int, seconds: float) -> tuple[float, float]:
+    """Return the CPU seconds of one send, of all processes of the agent, and the sends/s."""
+    before = tree_cpu(agent.process_id)
+    requests = send("modules.noop")
+    tally = await run_load(Load(agent.port, requests, b"completed", connections, seconds))
+    if tally.failures:
+        raise ServerFailed(tally.failures[0])
+    sends = len(tally.latencies)
+    return (tree_cpu(agent.process_id) - before) / sends, sends / tally.elapsed
+
+
+@contextmanager
+def _on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Run this process on *cores*, and the processes that it starts meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
