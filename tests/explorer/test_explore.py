@@ -16,6 +16,7 @@ import pytest
 import trustme
 import uvicorn
 from apcore import Registry
+from apcore_a2a_explorer.proxy import AgentProxy
 from apcore_a2a_server import create_app
 from playwright.sync_api import Page, expect
 from starlette.applications import Starlette
@@ -279,6 +280,13 @@ def test_only_the_printed_address_is_served(fake_agent: str, tmp_path: Path) -> 
         assert get(f"{address}/{CARD}", host="evil.example").status_code == 404
         assert get(f"{address}/{CARD}", origin="https://evil.example").status_code == 404
         assert get(f"{address}/{CARD}", origin=root).status_code == 200
+
+
+def test_at_port_80_browsers_name_only_the_host() -> None:
+    with running(AgentProxy("http://agent.example", "token").app(80)) as url:
+        for host in ("127.0.0.1", "localhost"):
+            response = get(f"{url}/token/explorer", host=host, origin=f"http://{host}")
+            assert response.status_code == 200
 
 
 def test_no_request_goes_to_another_host_that_a_card_names(

@@ -215,7 +215,8 @@ class Gate:
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app = app
         self._token = token.encode()
-        self._hosts = {f"{host}:{port}".encode() for host in (LOOPBACK, "localhost")}
+        suffix = "" if port == 80 else f":{port}"  # browsers omit the default port
+        self._hosts = {f"{host}{suffix}".encode() for host in (LOOPBACK, "localhost")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on if its host, token and origin (if any) are those of this proxy."""
