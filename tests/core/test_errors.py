@@ -371,6 +371,27 @@ def test_error_details_of_1_0_list_the_rejected_fields(raised_by: RaisedBy) -> N
     assert violation["description"]
 
 
+@pytest.mark.parametrize(
+    ("data", "metadata"),
+    [
+        ({"ids": [1, "b"]}, {"ids": "1, b"}),
+        ({"errors": "many"}, {}),
+        ({"errors": ["first", 2]}, {}),
+        ([1], {}),
+    ],
+)
+def test_any_data_of_a_module_error_has_details_of_1_0(data: Any, metadata: Any) -> None:
+    [info] = error_details(to_answer(InvalidParamsError("x", data=data)))
+    assert info["metadata"] == {"type": "InvalidParamsError", **metadata}
+    [info] = error_details({"code": -32602, "message": "x", "data": data})
+    assert info["metadata"] == {"type": "InternalError", **metadata}
+
+
+def test_a_rejected_field_without_a_name_or_message_is_listed() -> None:
+    _, violations = error_details(to_answer(InvalidParamsError("x", data={"errors": [{}]})))
+    assert violations["fieldViolations"] == [{"field": "", "description": ""}]
+
+
 def test_an_error_without_data_has_details() -> None:
     assert error_details({"code": -32603, "message": "x"})[0]["reason"] == "INTERNAL_ERROR"
 

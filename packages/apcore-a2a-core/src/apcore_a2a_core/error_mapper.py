@@ -10,7 +10,7 @@ from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP, A2AErro
 from .data import Json
 from .errors import clean
 from .schema import Schema, keys_of_pointer, properties_of
-from .values import is_array, is_object, object_of
+from .values import is_array, is_object, object_at, object_of
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,8 @@ def error_details(error: Mapping[str, Any]) -> list[Json]:
     >>> error_details(error)[0]["reason"]
     'TASK_NOT_FOUND'
     """
-    data: Json = {"type": "InternalError", **(error.get("data") or {})}
+    # a module may raise an `A2AError` with any data
+    data: Json = {"type": "InternalError", **(object_at(error.get("data")) or {})}
     kind, errors = str(data["type"]), data.pop("errors", ())
     reason = PROTOCOL_REASONS.get(kind) or (TEMPLATES[kind].reason if kind in TEMPLATES else None)
     info: Json = {
@@ -89,10 +90,14 @@ def error_details(error: Mapping[str, Any]) -> list[Json]:
         "reason": reason or re.sub(r"\B(?=[A-Z])", "_", kind.removesuffix("Error")).upper(),
         "domain": "a2a-protocol.org" if kind in PROTOCOL_REASONS else "apcore",
         "metadata": {
-            key: ", ".join(value) if is_array(value) else str(value) for key, value in data.items()
+            key: ", ".join(map(str, value)) if is_array(value) else str(value)
+            for key, value in data.items()
         },
     }
-    violations = [{"field": e["field"], "description": e["message"]} for e in errors]
+    violations = [
+        {"field": str(entry.get("field", "")), "description": str(entry.get("message", ""))}
+        for entry in filter(is_object, errors if is_array(errors) else ())
+    ]
     fields = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
     return [info, fields] if violations else [info]
 
@@ -175,7 +180,7 @@ def protocol_error(error: A2AError) -> Json:
     """Return the error object for an `A2AError`; a class without a code has that of its base."""
     codes: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
     inherited = next((codes[cls] for cls in type(error).__mro__ if cls in codes), -32603)
-    data: Json = {"type": type(error).__name__, **(getattr(error, "data", None) or {})}
+    data: Json = {"type": type(error).__name__, **object_of(error, "data")}
     return {"code": getattr(error, "code", inherited), "message": error.message, "data": data}
 
 
