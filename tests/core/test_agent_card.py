@@ -127,10 +127,13 @@ def test_schemas_that_cannot_be_converted_are_left_out_but_the_skill_is_listed(
 ) -> None:
     dangling = {"$ref": "#/$defs/A", "$defs": {}}
     infinite = {"type": "object", "default": float("inf")}
+    unsorted: Any = {"properties": {1: {}, "a": {}}}
     registry.register("odd.one", module_with(input_schema=dangling, output_schema=infinite))
+    registry.register("odd.two", module_with(input_schema=unsorted, output_schema=infinite))
     card = build(registry)
-    assert "odd.one" in [skill.id for skill in card.skills]
-    assert details(card)["odd.one"] == {}
+    for module_id in ("odd.one", "odd.two"):
+        assert module_id in [skill.id for skill in card.skills]
+        assert details(card)[module_id] == {}
 
 
 class Folder(BaseModel):

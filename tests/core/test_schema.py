@@ -105,6 +105,24 @@ def test_references_may_be_nested_32_deep_but_no_deeper(convert: Convert) -> Non
         convert(chain(33))
 
 
+def test_references_that_multiply_are_refused_before_they_are_copied(convert: Convert) -> None:
+    twice: dict[str, Any] = {
+        f"D{i}": {"prefixItems": [{"$ref": f"#/$defs/D{i + 1}"}] * 2} for i in range(31)
+    }
+    with pytest.raises(ValueError, match="too many objects"):
+        convert({"$ref": "#/$defs/D0", "$defs": {**twice, "D31": STRING}})
+
+
+@pytest.mark.parametrize("keyword", ["type", "anyOf"])
+@pytest.mark.parametrize("value", [{}, [{}], 5])
+def test_malformed_types_are_kept_and_declare_nothing(
+    convert: Convert, keyword: str, value: Any
+) -> None:
+    schema = {keyword: value}
+    assert convert(schema) == {"type": "object", **schema}
+    assert SchemaConverter().detect_root_type(schema) == "unknown"
+
+
 @pytest.mark.parametrize("ref", ["#/$defs/None", "#/$defs/A/x", "other.json#/A", "A", "#/title"])
 def test_unresolvable_references_are_refused(convert: Convert, ref: str) -> None:
     with pytest.raises(ValueError, match="Unresolvable"):

@@ -162,7 +162,7 @@ def details_of(descriptor: Any) -> Value:
             if member := read():
                 # in the params of the extension, the member is three levels deeper
                 details[key] = ParseDict(to_json(member, max_depth=MAX_DEPTH - 3), Value())
-        except (AttributeError, RecursionError, ValueError) as error:
+        except Exception as error:  # one malformed member must not keep the others off the card
             logger.debug("No %s of %s on the card: %s", key, descriptor.module_id, error)
     return Value(struct_value=Struct(fields=details))
 

@@ -1,7 +1,8 @@
 """JSON Schemas of modules, and the metadata that says how to present a module over A2A."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from itertools import count
 from typing import Any
 
 from .data import Json
@@ -11,6 +12,10 @@ Schema = Mapping[str, Any]
 
 TEXT_FIELD = "x-text-field"
 """Keyword of an output schema that names the member to send as text."""
+
+MAX_OBJECTS = 20_000
+"""Maximum number of objects to copy while the references of a schema are inlined, which takes up to
+50 ms: each definition that refers twice to the next one doubles that number."""
 
 
 def overlay_of(descriptor: object) -> Json:
@@ -50,8 +55,9 @@ class SchemaConverter:
         """Return the input schema with references inlined; its root is an object by default.
 
         Raises:
-            ValueError: A reference is unresolvable, nested too deeply, or circular;
-                *keep_recursion* allows circular references to definitions and the root.
+            ValueError: A reference is unresolvable, nested too deeply, or circular, or the result
+                is too large; *keep_recursion* allows circular references to definitions and the
+                root.
         """
         return self._convert(object_of(descriptor, "input_schema"))
 
@@ -69,22 +75,26 @@ class SchemaConverter:
             return {"type": "object", "properties": {}}
         body = {key: value for key, value in schema.items() if key not in DEFINITIONS}
         visited = frozenset({"#"} if self._keeps_recursion else ())
-        result = self._inline_refs(body, schema, visited)
+        result = self._inline_refs(body, schema, visited, count())
         if self._keeps_recursion:
             result |= definitions_for(result, schema)
         return {"type": "object", **result} if types_of(result) <= {"object"} else result
 
-    def _inline_refs(self, node: Any, root: Schema, visited: frozenset[str]) -> Any:
+    def _inline_refs(
+        self, node: Any, root: Schema, visited: frozenset[str], copies: Iterator[int]
+    ) -> Any:
         """Return a deep copy of *node* with each reference replaced by its target.
 
         *visited* has only the references that led to *node*, since two references may share a
-        target without being circular.
+        target without being circular. *copies* counts the objects of the whole schema.
         """
         if is_array(node):
-            return [self._inline_refs(item, root, visited) for item in node]
+            return [self._inline_refs(item, root, visited, copies) for item in node]
         if not is_object(node):
             return node
-        copied = {k: self._inline_refs(v, root, visited) for k, v in node.items()}
+        if next(copies) == MAX_OBJECTS:
+            raise ValueError("Schema has too many objects with its references inlined")
+        copied = {k: self._inline_refs(v, root, visited, copies) for k, v in node.items()}
         ref = copied.get("$ref")
         if not isinstance(ref, str):
             return copied
@@ -98,7 +108,7 @@ class SchemaConverter:
         if target is None:
             raise ValueError("Unresolvable $ref")
         del copied["$ref"]
-        return self._inline_refs(target, root, visited | {ref}) | copied
+        return self._inline_refs(target, root, visited | {ref}, copies) | copied
 
 
 SCHEMAS_BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
@@ -207,10 +217,11 @@ def keys_of_pointer(pointer: str) -> list[str]:
 def types_of(schema: object) -> set[str]:
     """Return the types that *schema* declares, except null."""
     root = object_at(schema) or {}
-    if branches := root.get("anyOf"):
+    if is_array(branches := root.get("anyOf")) and branches:
         return {kind for branch in branches for kind in types_of(branch)}
-    declared_types = root.get("type", "object" if "properties" in root else [])
-    return {*(declared_types if is_array(declared_types) else [declared_types])} - {"null"}
+    declared = root.get("type", "object" if "properties" in root else [])
+    types = declared if is_array(declared) else [declared]
+    return {kind for kind in types if isinstance(kind, str)} - {"null"}
 
 
 def properties_of(schema: Schema) -> Json:
