@@ -241,6 +241,12 @@ def test_data_that_0_3_wraps_in_an_object_is_unwrapped(value: Any) -> None:
     assert decode(data.Part, old) == data.Part(data=value)
 
 
+def test_a_part_without_content_is_a_file_without_a_url_in_0_3() -> None:
+    old = json.loads(dump_json(V03().message(from_sdk(a2a.Part(filename="a.txt")))))
+    assert old == {"kind": "file", "file": {"uri": "", "name": "a.txt"}}
+    assert types.Part.model_validate(old)
+
+
 def test_null_is_valid_data() -> None:
     part = data.Part(data=None)
     assert json_of(part) == {"data": None}

@@ -218,7 +218,8 @@ def _part(part: Part) -> Json:
 
 def file_03(part: Part) -> Json:
     """Return the `file` object of a part in 0.3."""
-    content: Json = {"uri": part.url} if part.raw is UNSET else {"bytes": part.raw}
+    # tasks in an SDK store may have parts without content: their URL is empty
+    content: Json = {"uri": part.url or ""} if part.raw is UNSET else {"bytes": part.raw}
     return {**content, **_non_empty(name=part.filename, mimeType=part.media_type)}
 
 
