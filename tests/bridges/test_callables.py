@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from datetime import date
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -171,6 +172,54 @@ async def test_a_result_that_is_not_always_a_value_of_json_has_an_open_output_sc
     assert await outcome_of(choose) == {"text": "yes"}
     assert await outcome_of(to_bytes) == {"files": [File(b"Hi")]}
     assert await outcome_of(to_file) == {"files": [File(b"Hi")]}
+
+
+@dataclass
+class Place:
+    city: str
+
+
+@dataclass
+class Trip:
+    start: Place
+    stops: list[Place]
+
+
+@dataclass
+class Picture:
+    title: str
+    image: File
+
+
+async def test_a_dataclass_is_the_output_schema() -> None:
+    def plan(text: str) -> Trip:
+        return Trip(Place(text), [Place("Bern")])
+
+    schema = bridge(plan).output_schema.model_json_schema()
+    assert resolved(schema, schema)["required"] == ["start", "stops"]
+    assert await answer_of(plan, "Rome") == {"start": {"city": "Rome"}, "stops": [{"city": "Bern"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (Picture, Picture("A", File(b"x")), {"title": "A", "image": b"x"}),
+        (File, File(b"x"), b"x"),
+        (bytes, b"x", b"x"),
+        (str | None, "a", "a"),
+        (Literal["a", "b"], "a", "a"),
+        (Place | None, Place("Rome"), {"city": "Rome"}),
+        (Place | None, None, {}),
+    ],
+)
+async def test_values_that_are_not_always_data_need_no_output_schema(
+    kind: Any, value: Any, expected: Any
+) -> None:
+    def answer(text: str) -> Any:
+        return value
+
+    answer.__annotations__["return"] = kind
+    assert await answer_of(answer) == expected
 
 
 async def test_a_function_with_parameters_for_the_turn_and_the_context_gets_them() -> None:

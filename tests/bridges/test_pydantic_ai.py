@@ -157,6 +157,20 @@ async def test_a_typed_output_is_data_with_a_schema() -> None:
         assert [c async for c in client.stream(None, "Bern?")] == [{"city": "Bern", "degrees": 3.5}]
 
 
+async def test_one_of_several_types_of_output_is_data() -> None:
+    async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
+        weather_tool, _ = info.output_tools
+        yield {0: DeltaToolCall(weather_tool.name, '{"city": "Bern", "degrees": 3.5}')}
+
+    class Unknown(BaseModel):
+        reason: str
+
+    model = FunctionModel(stream_function=stream)
+    agent = Agent(model, name="weather", output_type=[Weather, Unknown])
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert await client.call(None, "Bern?") == {"city": "Bern", "degrees": 3.5}
+
+
 def shouted(text: str) -> str:
     """Return a text in capital letters."""
     return text.upper()

@@ -9,17 +9,26 @@ import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import is_dataclass
 from functools import cache, partial
-from typing import Any, TypeGuard, get_args, get_origin
+from typing import Any, Self, TypeGuard, TypeVar, get_origin
 
 from apcore import Context
 from apcore.decorator import generate_input_model
-from apcore_a2a_core import File
-from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PydanticUserError,
+    RootModel,
+    TypeAdapter,
+    create_model,
+)
 
 from .agent import Agent, AgentReply, as_generator, first_paragraph, maybe_await, text_model
 from .parts import Json
 from .turn import Turn
+
+T = TypeVar("T")
 
 THREADS = 64
 """Number of threads for functions that block; further calls wait."""
@@ -279,21 +288,33 @@ def _is_model(hint: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
+class _DataclassOutput(RootModel[T]):
+    """The output of a function that returns a dataclass, which is sent as an object."""
+
+    @classmethod
+    def model_validate(cls, obj: Any, *, strict: bool | None = None, **options: Any) -> Self:
+        """Validate an output, never strictly: that would refuse dicts in place of dataclasses."""
+        return super().model_validate(obj, **options)
+
+
 def output_schema_of(hint: Any) -> Any:
-    """Return the output schema for the return type of a function."""
-    is_stream = getattr(get_origin(hint) or hint, "__name__", "") in STREAMS
-    if is_stream or hint in (*TEXT_TYPES, type(None), dict) or get_origin(hint) is dict:
-        return AgentReply
-    if File in (hint, *get_args(hint)):  # pydantic has no schema for files
+    """Return the output schema for the return type of a function.
+
+    It is `AgentReply` for values that may become text, a file or nothing.
+    """
+    kind = get_origin(hint) or hint
+    is_stream = getattr(kind, "__name__", "") in STREAMS
+    # a string is an annotation that can't be evaluated
+    if is_stream or kind is dict or isinstance(hint, str):
         return AgentReply
     if _is_model(hint):
         return hint
-    if isinstance(hint, str):  # an annotation that can't be evaluated
+    try:
+        json_type = TypeAdapter(hint).json_schema().get("type")
+    except PydanticUserError:  # not a type of data, such as a file
         return AgentReply
-    schema = TypeAdapter(hint).json_schema()
-    if schema.get("type") == "object":
-        return RootModel[hint]
-    # texts, bytes, None and objects do not become a `result`, and unions may be any of them
-    if schema.get("type", "string") == "string" and schema.get("format", "binary") == "binary":
-        return AgentReply
-    return create_model("Result", __config__=ALLOW_EXTRA, result=(hint, ...))
+    if json_type == "object":
+        return _DataclassOutput[hint] if is_dataclass(kind) else RootModel[hint]
+    if json_type in ("array", "boolean", "integer", "number"):
+        return create_model("Result", __config__=ALLOW_EXTRA, result=(hint, ...))
+    return AgentReply
