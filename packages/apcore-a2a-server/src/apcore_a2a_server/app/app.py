@@ -135,7 +135,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
             await agent.start()
             stack.push_async_callback(agent.close)
             watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
-            drain_timeout: float | None = 0  # applies if the application that mounts this one fails
+            drain_timeout: float | None = 0  # kept if the application that mounts this one fails
             try:
                 yield
                 drain_timeout = None
@@ -144,7 +144,6 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
                 await agent.drain(drain_timeout)
 
     routes = _routes(agent, settings)
-    # This is the router's default, since a catch-all route would hide the 405 of other routes.
     rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
@@ -162,14 +161,16 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     )
     # Starlette would redirect /health/ to the host that the request names, which may be foreign.
     app.router.redirect_slashes = False
-    app.router.default = rest
+    app.router.default = rest  # a catch-all route would hide the 405 of other routes
     app.state.agent = agent
     app.state.explorer = public_routes[0].path if settings.explorer else None
     return app
 
 
 def _api(settings: Settings) -> tuple[Any, Any]:
-    """Return a registry with the API's operations, and its connections; both None without an API.
+    """Return a registry of the operations in `openapi`, and the connections of that API.
+
+    Both are None without an API.
 
     Raises:
         ImportError: apcore-toolkit is not installed.

@@ -15,7 +15,7 @@ from .companions import Companions
 from .options import Settings
 
 ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.cards", "signer"
-"""The entry point of the signer: a function that takes keys and the URL of their public halves."""
+"""The entry point: a function that makes a signer from keys and the URL of their public halves."""
 PATH = "/.well-known/jwks.json"
 """Path of the public keys, below the agent's URL."""
 
@@ -49,7 +49,7 @@ def _is_signer(value: Any) -> bool:
 
 
 class KeySetPage:
-    """The page with the public keys of this agent (RFC 7517 §8.5.2).
+    """The page with the public keys of this agent (RFC 7517 §5).
 
     Args:
         signer: Signs the cards; None if they are not signed.

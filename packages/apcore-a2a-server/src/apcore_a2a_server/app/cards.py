@@ -50,7 +50,7 @@ class Card(NamedTuple):
         document: The card.
         body: The card in JSON.
         length: The header with the size of the body.
-        etag: The header with its entity tag (RFC 9110 §8.8.3).
+        etag: The header with the card's entity tag (RFC 9110 §8.8.3).
     """
 
     document: dict[str, Any]
@@ -110,7 +110,7 @@ class CardPages:
         """Generation of the registry, expiry by `time.monotonic`, and ids of the public skills."""
         self._recent_keys: dict[Target, Key] = {}
         """Keys of public cards that were sent since the access rules were last checked."""
-        key = Key(skills.generation, self._address(), frozenset(skills.list()))
+        key = Key(skills.generation, self._agent_url(), frozenset(skills.list()))
         self._keep(key, self._build(key))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,17 +161,19 @@ class CardPages:
         if not self._authenticates:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         _, identity = caller_of(request.scope)
-        card = await self._extended(identity, *self._url_and_tenant(request.scope))
+        card = await self._extended_card(identity, *self._url_and_tenant(request.scope))
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
     async def extended(self, caller: Caller) -> dict[str, Any]:
         """Return the extended card of *caller* as a JSON value."""
         host = caller.headers.get("host", "")
-        url = self._address(caller.scheme, host, caller.root_path)
-        return (await self._extended(caller.identity, url, caller.tenant)).document
+        url = self._agent_url(caller.scheme, host, caller.root_path)
+        return (await self._extended_card(caller.identity, url, caller.tenant)).document
 
-    async def _extended(self, identity: Identity | None, url: str, tenant: Tenant | None) -> Card:
+    async def _extended_card(
+        self, identity: Identity | None, url: str, tenant: Tenant | None
+    ) -> Card:
         """Return the card with the skills that *identity* may call, or the card of the tenant."""
         verdicts = await self._access.verdicts(self._skills.list(), identity)
         allowed = frozenset(skill_id for skill_id in verdicts if verdicts[skill_id].allowed)
@@ -236,10 +238,10 @@ class CardPages:
     def _url_and_tenant(self, scope: Scope) -> tuple[str, Tenant | None]:
         """Return the agent's URL for the request, and the tenant that the request is for."""
         scheme, host, root_path = self._target(scope)
-        return self._address(scheme, host.decode("latin-1"), root_path), scope.get(FOUND_TENANT)
+        return self._agent_url(scheme, host.decode("latin-1"), root_path), scope.get(FOUND_TENANT)
 
-    def _address(self, scheme: str = "", host: str = "", root_path: str = "") -> str:
-        """Return the agent's URL: the one in the settings, or else that of a request."""
+    def _agent_url(self, scheme: str = "", host: str = "", root_path: str = "") -> str:
+        """Return the agent's URL: from the settings, else from a request, else the default."""
         url = self._settings.url
         if url is None:
             is_usable = scheme in ("http", "https") and HOST.fullmatch(host)

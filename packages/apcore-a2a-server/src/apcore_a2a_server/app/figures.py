@@ -1,4 +1,4 @@
-"""Figures of an agent, which its worker processes share: for metrics and the health check.
+"""Figures of an agent, which its worker processes share.
 
 Each worker writes into a row of its own, in memory that all of them have mapped. The row outlives
 the worker: a worker that is started again continues the counters of its predecessor.

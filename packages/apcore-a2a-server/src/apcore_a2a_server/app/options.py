@@ -113,7 +113,7 @@ def _check_rule(name: str, rule: Any, *, has_auth: bool) -> None:
 
 
 def _check_memory(memory: int, max_body: int) -> None:
-    """Check that the memory has room for the largest body, and an eighth for other clients."""
+    """Check that the largest body leaves an eighth of the memory to other clients."""
     minimum = math.ceil(max_body * 8 / 7)
     if memory < minimum:
         problem = f"must be {minimum} or more, for one request of max_body ({max_body} bytes)"
@@ -156,7 +156,7 @@ class Settings:
     )
     tenants: Any = option(
         None,
-        "Skill to serve as an agent at /NAME; every skill if the value is skills.",
+        "Skill to serve as an agent at /NAME; the value skills serves every skill.",
         name="tenant",
         kind=PAIRS,
     )

@@ -56,7 +56,7 @@ def check_workers(store: Store) -> None:
 
 
 def check_server(store: Store) -> None:
-    """Check that the application's server has one process, or a store that processes can share.
+    """Check that the application's server has one process, or processes that can share the store.
 
     Otherwise each process would have its own tasks, and report those of others as unknown.
 

@@ -40,7 +40,7 @@ MAX_SKILLS = 512
 OTHER = "(other)"
 """Id in reports for the skills that share a place, and for tasks without a skill."""
 OTHER_CODE = "OTHER"
-"""Code of the shared count, which also has the failures without a code."""
+"""Code in reports for failures without a code, and for those that `MAX_CODES` leaves out."""
 NO_ANSWER_CODE = "INPUT_TIMEOUT"
 """The code of tasks that no answer has reached in time."""
 MINUTES = 60
@@ -53,11 +53,11 @@ MAX_CODES = 8
 
 # cells of a place, as floats: counts since the start, and the number of running tasks
 STATES = (*NAMES,)
-_STATE = {state: position for position, state in enumerate(STATES)}
+_STATE_CELLS = {state: position for position, state in enumerate(STATES)}
 _RUNS = len(STATES)
 _RUN_SECONDS = _RUNS + len(BUCKETS) + 1
 _RUNNING = _RUN_SECONDS + 1
-_TOTALS = _RUNNING + 1
+_TOTALS_SIZE = _RUNNING + 1
 
 # cells of a minute: unsigned integers
 _STARTED = 1  # cell 0 is the stamp: the minute, counted from 1970
@@ -67,15 +67,15 @@ _ERRORS = 6
 _DURATIONS = _ERRORS + MAX_CODES + 1
 BOUNDS: Sequence[float] = (*(0.001 * 1.25**power for power in range(69)),)
 """Upper bounds of the histogram for percentiles, from a millisecond to more than an hour."""
-_MINUTE = _DURATIONS + len(BOUNDS) + 1
-_EMPTY_MINUTE = memoryview(bytes(4 * _MINUTE)).cast("I")
+_MINUTE_SIZE = _DURATIONS + len(BOUNDS) + 1
+_EMPTY_MINUTE = memoryview(bytes(4 * _MINUTE_SIZE)).cast("I")
 
 # texts of a place: bytes
 _NAME, _CODE, _RECORD = Struct("256p"), Struct("32p"), Struct("<ddB47p")
 _CODES_AT = _NAME.size
 _SLOWEST_AT = _CODES_AT + MAX_CODES * _CODE.size
 _FAILURES_AT = _SLOWEST_AT + MAX_NOTABLE * _RECORD.size
-_TEXTS = _FAILURES_AT + MAX_NOTABLE * _RECORD.size
+_TEXTS_SIZE = _FAILURES_AT + MAX_NOTABLE * _RECORD.size
 
 
 class NotableTask(NamedTuple):
@@ -138,9 +138,9 @@ class _Place:
     def minute(self, now: float) -> int:
         """Return the position of the current minute's cells, which are emptied if necessary."""
         minute = int(now) // 60
-        start = minute % MINUTES * _MINUTE
+        start = minute % MINUTES * _MINUTE_SIZE
         if self.minutes[start] != minute:
-            self.minutes[start : start + _MINUTE] = _EMPTY_MINUTE
+            self.minutes[start : start + _MINUTE_SIZE] = _EMPTY_MINUTE
             self.minutes[start] = minute
         return start
 
@@ -251,7 +251,7 @@ class SkillHour:
         self.running += int(place.totals[_RUNNING])
         minute, cells = int(now) // 60, place.minutes.tolist()
         errors = [0] * (MAX_CODES + 1)
-        for start in range(0, len(cells), _MINUTE):
+        for start in range(0, len(cells), _MINUTE_SIZE):
             age = minute - cells[start]
             if not 0 <= age < MINUTES:
                 continue
@@ -260,7 +260,7 @@ class SkillHour:
             for state, cell in ENDED.items():
                 self.ended[state][position] += cells[start + cell]
             errors = [*map(add, errors, cells[start + _ERRORS : start + _DURATIONS])]
-            durations = cells[start + _DURATIONS : start + _MINUTE]
+            durations = cells[start + _DURATIONS : start + _MINUTE_SIZE]
             self.durations = [*map(add, self.durations, durations)]
         for code, number in zip(
             [*place.codes, OTHER_CODE], _code_counts(errors, place), strict=True
@@ -324,9 +324,9 @@ class SkillFigures:
     def __init__(self, workers: int = 1) -> None:
         self._workers = workers
         # untouched pages of mapped memory take no space
-        self._totals = _cells("d", workers * _PLACES_PER_WORKER * _TOTALS)
-        self._minutes = _cells("I", workers * _PLACES_PER_WORKER * MINUTES * _MINUTE)
-        self._texts = _cells("B", workers * _PLACES_PER_WORKER * _TEXTS)
+        self._totals = _cells("d", workers * _PLACES_PER_WORKER * _TOTALS_SIZE)
+        self._minutes = _cells("I", workers * _PLACES_PER_WORKER * MINUTES * _MINUTE_SIZE)
+        self._texts = _cells("B", workers * _PLACES_PER_WORKER * _TEXTS_SIZE)
 
     def recorder(self, worker: int, clock: Clock = time.time) -> "SkillRecorder":
         """Create the recorder of a worker; each worker needs one."""
@@ -339,11 +339,11 @@ class SkillFigures:
 
     def place(self, worker: int, number: int) -> _Place:
         """Return a place of a worker; number 0 is the shared one."""
-        index, minute_cells = worker * _PLACES_PER_WORKER + number, MINUTES * _MINUTE
+        index, minute_cells = worker * _PLACES_PER_WORKER + number, MINUTES * _MINUTE_SIZE
         return _Place(
-            self._totals[index * _TOTALS : (index + 1) * _TOTALS],
+            self._totals[index * _TOTALS_SIZE : (index + 1) * _TOTALS_SIZE],
             self._minutes[index * minute_cells : (index + 1) * minute_cells],
-            self._texts[index * _TEXTS : (index + 1) * _TEXTS],
+            self._texts[index * _TEXTS_SIZE : (index + 1) * _TEXTS_SIZE],
         )
 
     def places(self, worker: int) -> Iterator[_Place]:
@@ -420,7 +420,7 @@ class SkillRecorder:
         """
         place = self._places.get(after.skill) or self._add_place(after.skill)
         state = after.task.status.state
-        place.totals[_STATE[state]] += 1
+        place.totals[_STATE_CELLS[state]] += 1
         if before is None:
             place.minutes[place.minute(self._clock()) + _STARTED] += 1
         elif state in TERMINAL:
@@ -453,7 +453,7 @@ class SkillRecorder:
             place.totals[_RUNS + bisect_left(BUCKETS, seconds)] += 1
             place.totals[_RUN_SECONDS] += seconds
             place.minutes[start + _DURATIONS + bisect_left(BOUNDS, seconds)] += 1
-            place.note_run(NotableTask(now, seconds, _STATE[status.state], after.task.id))
+            place.note_run(NotableTask(now, seconds, _STATE_CELLS[status.state], after.task.id))
         if status.state == FAILED:
             is_late = before.task.status.state in PAUSED
             code = NO_ANSWER_CODE if is_late else failure_code(status.message)

@@ -38,7 +38,7 @@ class WorkerError(RuntimeError):
 
 
 class Started(NamedTuple):
-    """The report of a worker that serves.
+    """The report of a process that serves.
 
     Attributes:
         skills: The number of skills.
@@ -163,6 +163,7 @@ class Supervisor:
         Raises:
             BaseException: The error that a worker raised before it served.
             WorkerError: A worker ended before it served.
+            OSError: The system has no process, memory or file left for a worker.
         """
         with self._handling_signals():
             try:

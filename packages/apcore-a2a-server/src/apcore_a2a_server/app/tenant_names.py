@@ -7,7 +7,7 @@ from typing import Any
 from apcore_a2a_server.fields import LIST_TYPES, OptionError
 
 EVERY_SKILL = "skills"
-"""Value of the option that makes each skill a tenant with the id of the skill as its name."""
+"""Value with which each skill is a tenant, named by the id of the skill."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 """Names that need no escape in a path (RFC 3986 §2.3)."""
 MAX_NAME = 255

@@ -95,7 +95,7 @@ class TracePage:
         chunks += stored_spans(self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # not sorted by start, since that of a wait has only milliseconds
+        # in stored order, not by start: the start of a wait has only milliseconds
         spans = [*run_spans(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)

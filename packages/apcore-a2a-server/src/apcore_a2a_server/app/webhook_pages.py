@@ -47,7 +47,7 @@ class WebhookPages:
         self._operations = operations
 
     def routes(self, *, lists_all: bool) -> list[OwnRoute]:
-        """Return the routes; with *lists_all* also the one for the webhooks of all tasks."""
+        """Return the routes; with *lists_all* also `GET /apcore/webhooks`."""
         path = "tasks/{id}/webhooks"
         routes = [
             OwnRoute("GET", path, self.list_of_task),

@@ -44,7 +44,7 @@ def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
 
     Args:
         name: The name of the operation.
-        response_type: The type of its result, if the operation returns JSON.
+        response_type: The SDK's type of a result that the operation returns as JSON.
     """
 
     async def method(self: "SdkRequestHandler", message: Any, context: ServerCallContext) -> Any:
@@ -123,7 +123,7 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
 
 
 async def _read(method: str, message: Message, caller: Caller) -> Any:
-    """Decode a request in the SDK's types, as if it had come as JSON; a large one in a thread.
+    """Decode a protobuf request as if it had come as JSON; a large one in a thread.
 
     Raises:
         InvalidParamsError: The request is invalid.

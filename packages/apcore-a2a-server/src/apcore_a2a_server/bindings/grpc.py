@@ -179,7 +179,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         mapper: Converts exceptions into JSON-RPC errors.
-        memory: The limit of the bytes that the process keeps; arriving messages get half of it.
+        memory: Counts and limits the bytes that the process keeps.
         limits: The limits of messages and calls.
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for no limit.
