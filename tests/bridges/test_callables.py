@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 from apcore import Context, Executor, Registry
 from apcore_a2a_bridges import File, Turn, Usage, bridge
+from apcore_a2a_bridges.detection import AgentConfigError
 from apcore_a2a_client import A2AServerError
 from apcore_a2a_core.schema import resolved
 from pydantic import BaseModel
@@ -172,6 +173,16 @@ async def test_a_result_that_is_not_always_a_value_of_json_has_an_open_output_sc
     assert await outcome_of(choose) == {"text": "yes"}
     assert await outcome_of(to_bytes) == {"files": [File(b"Hi")]}
     assert await outcome_of(to_file) == {"files": [File(b"Hi")]}
+
+
+@pytest.mark.parametrize("kind", [threading.Event, Callable[[], str]])
+def test_a_function_with_inputs_that_have_no_json_schema_is_refused_by_name(kind: Any) -> None:
+    def wait(event: Any) -> str:
+        return "a"
+
+    wait.__annotations__["event"] = kind
+    with pytest.raises(AgentConfigError, match=r"wait can't be a skill: .* parameters \(event\)"):
+        bridge(wait)
 
 
 @dataclass

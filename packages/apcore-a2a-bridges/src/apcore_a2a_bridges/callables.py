@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from .agent import Agent, AgentReply, as_generator, first_paragraph, maybe_await, text_model
+from .detection import AgentConfigError
 from .parts import Json
 from .turn import Turn
 
@@ -270,7 +271,11 @@ def _find_text_parameter(
 def _inputs_of(
     function: Any, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
 ) -> type[BaseModel]:
-    """Return the model of the typed inputs of a function."""
+    """Return the model of the typed inputs of a function.
+
+    Raises:
+        AgentConfigError: A parameter has a type that has no JSON Schema.
+    """
 
     def shape() -> None:
         """Stand for the function, without the parameters that are not inputs."""
@@ -280,7 +285,14 @@ def _inputs_of(
     shape.__doc__ = inspect.getdoc(function)
     shape.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
     vars(shape)["__signature__"] = inspect.Signature(parameters)
-    model: type[BaseModel] = generate_input_model(shape)
+    try:
+        model: type[BaseModel] = generate_input_model(shape)
+        model.model_json_schema()
+    except PydanticUserError:
+        raise AgentConfigError(
+            f"{shape.__name__} can't be a skill: not all of its parameters "
+            f"({', '.join(p.name for p in parameters)}) have types with a JSON Schema"
+        ) from None
     return model
 
 
