@@ -327,8 +327,8 @@ def _handling_hangups() -> Generator[None]:
     """Let SIGHUP shut down a server in a terminal, but not a service.
 
     A terminal sends SIGHUP when the terminal is closed. Operators send it to a service to have
-    changed keys read again; this server reads them anyway, so there is nothing to do. A handler of
-    the program, and nohup(1), stay in charge.
+    changed keys read again; key files of authenticators are read again anyway. A handler of the
+    program, and nohup(1), stay in charge.
     """
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows
     is_main = threading.current_thread() is threading.main_thread()
