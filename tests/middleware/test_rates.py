@@ -97,10 +97,10 @@ async def test_a_caller_that_waits_for_the_given_time_is_accepted(
     for _ in range(200):
         clock.now += random.random() / 4
         # `wait` does not sleep: it counts a use and returns 0, or returns the seconds to wait
-        if seconds := await limiter.wait("ada"):
+        if seconds := await limiter.count_use("ada"):
             clock.now += seconds
             waits += 1
-            assert await limiter.wait("ada") == 0
+            assert await limiter.count_use("ada") == 0
     assert waits
 
 
@@ -109,7 +109,7 @@ async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str
     limiter, random, accepted = RateLimiter("5/minute", storage), Random(1), list[float]()
     while clock.now < START + 3600:
         clock.now += random.random() * 8
-        if not await limiter.wait("ada"):
+        if not await limiter.count_use("ada"):
             accepted.append(clock.now)
     most_in_a_minute = max(
         sum(begin <= moment < begin + 60 for moment in accepted) for begin in accepted
@@ -121,9 +121,9 @@ async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str
 async def test_windows_follow_the_wall_clock() -> None:
     limiter = RateLimiter("2/second")
     started = time.monotonic()
-    while not await limiter.wait("ada"):
+    while not await limiter.count_use("ada"):
         continue
-    while await limiter.wait("ada"):  # no event says when the window has passed
+    while await limiter.count_use("ada"):  # no event says when the window has passed
         assert time.monotonic() - started < PATIENCE
 
 
@@ -177,10 +177,10 @@ async def test_several_limits_apply_together(clock: Clock, storage: str) -> None
 
 async def test_a_refused_request_does_not_count_towards_another_limit(clock: Clock) -> None:
     limiter = RateLimiter("3/minute;1/second")
-    waits = [await limiter.wait("ada") for _ in range(3)]
+    waits = [await limiter.count_use("ada") for _ in range(3)]
     assert waits == [0, 1, 1]
     clock.now += 2
-    assert await limiter.wait("ada") == 0
+    assert await limiter.count_use("ada") == 0
 
 
 class SlowStorage(MemoryStorage):

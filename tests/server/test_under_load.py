@@ -520,12 +520,12 @@ async def test_a_call_that_waits_for_its_rate_limit_is_refused_if_a_shutdown_beg
 ) -> None:
     asked, answered = asyncio.Event(), asyncio.Event()
 
-    async def wait(limiter: RateLimiter, *key: str) -> int:
+    async def count_use(limiter: RateLimiter, *key: str) -> int:
         asked.set()
         await answered.wait()  # a storage that replicas share
         return 0
 
-    monkeypatch.setattr(RateLimiter, "wait", wait)
+    monkeypatch.setattr(RateLimiter, "count_use", count_use)
     async with serving({"work": always({})}, skill_rate_limit="9/minute") as peer:
         sending = asyncio.create_task(peer.send())
         await asked.wait()

@@ -121,7 +121,8 @@ class CardVerifier:
     Args:
         keys: Pinned public keys: each in PEM, the `Path` of a file, or a JSON Web Key; or a whole
             key set.
-        jwks_url: URL of a key set, which is fetched when a card is verified, and kept for a minute.
+        jwks_url: URL of a key set. Its keys are fetched again when a card is verified more than a
+            minute later; while that fails, they stay in use for up to an hour.
         jku_origins: Origins such as `https://agents.example.com`. The key set that a card itself
             names (`jku`) is fetched only from these.
         algorithms: Accepted algorithms.
@@ -171,7 +172,7 @@ class CardVerifier:
 
         Raises:
             CardSignatureError: *card* is not a card of A2A 1.0, or has no valid signature.
-            KeysUnavailableError: No signature is valid, and keys could not be fetched.
+            KeysUnavailableError: No signature is valid, and there are no keys of a key set.
         """
         try:
             forms = canonical_forms(card)
@@ -189,7 +190,7 @@ class CardVerifier:
 
         Raises:
             CardSignatureError: No signature is valid.
-            KeysUnavailableError: No signature is valid, and keys could not be fetched.
+            KeysUnavailableError: No signature is valid, and there are no keys of a key set.
         """
         verified: CanonicalForm | None = None
         failure = CardSignatureError("No signature of the card is by a known key")
@@ -215,7 +216,7 @@ class CardVerifier:
         """Yield the keys that may verify *signature*; pinned ones first, without a request.
 
         Raises:
-            KeysUnavailableError: A key set cannot be fetched.
+            KeysUnavailableError: A key set could not be fetched for an hour, or ever.
         """
         if signature.algorithm not in self._algorithms:
             return

@@ -98,8 +98,9 @@ class LangGraphAgent(Agent):
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
-        checkpointer: A checkpointer for a graph without one, an asynchronous context manager that
-            opens it, or a function that returns either, called in the server's event loop.
+        checkpointer: For a graph without a checkpointer: a checkpointer; an asynchronous context
+            manager that opens one; or a function, called in the server's event loop, that returns
+            either.
         run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
             bridge adds `configurable.thread_id`.
         context: The runtime context of each run, or a function of the turn that returns it.
@@ -291,8 +292,8 @@ class LangGraphAgent(Agent):
 class _SentMessages:
     """The messages of a run so far, to send each only once.
 
-    LangGraph emits the tokens of a model, and then the whole messages that nodes return: the same
-    message, a copy with another id, or a new message.
+    LangGraph emits the tokens of a model, and then the whole messages that nodes return. Each of
+    these has been sent as tokens already, with its id or another one, or is new.
 
     Args:
         nodes: The nodes whose messages are sent; empty for all nodes.

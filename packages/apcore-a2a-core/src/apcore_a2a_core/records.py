@@ -137,7 +137,7 @@ GAP = Message()
 
 def is_large_message(message: Message) -> bool:
     """Return whether a message takes at least LARGE_MESSAGE bytes as JSON."""
-    # a message with long content is not converted to JSON
+    # a message with long content is not converted to JSON only to measure it
     return _is_long(message) or size_of(message) >= LARGE_MESSAGE
 
 

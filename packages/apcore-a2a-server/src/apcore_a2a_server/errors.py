@@ -68,7 +68,7 @@ class InvalidStateTransitionError(InternalError):
 
 
 class StaleTaskError(Exception):
-    """A change of a task was not made or not saved, mostly since another change came first."""
+    """A change of a task was not made or not saved, usually because another one came first."""
 
 
 _ERRORS = {code: cls for cls, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: RetryLaterError}

@@ -140,7 +140,7 @@ class Caller(Struct, frozen=True):
 
     Attributes:
         principal: The authenticated principal; empty if anonymous.
-        identity: The apcore Identity of the principal.
+        identity: The identity of the principal, of apcore or another class; None if anonymous.
         headers: The headers of the request.
         connection: The connection of the request.
         root_path: The path at which the agent is mounted; empty if at the root.

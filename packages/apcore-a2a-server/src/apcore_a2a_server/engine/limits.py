@@ -41,8 +41,8 @@ class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
     `LiveTasks` and the store count the bytes of tasks; `take` counts those of request bodies.
-    Only a client's bodies and unfinished tasks count towards its share. When there is no room,
-    ended tasks are evicted, first those of principals whose ended tasks exceed the share.
+    A client is refused if its bodies and unfinished tasks exceed its share. When there is no room,
+    ended tasks are evicted: first those of principals whose ended tasks alone exceed the share.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
@@ -113,7 +113,7 @@ class Memory:
             raise RetryLaterError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
     def check_pause(self, caller: Caller, size: int) -> None:
-        """Make room to pause a task with a message of *size* bytes.
+        """Make room to pause a task that a message of *size* bytes has started.
 
         A client that then stays within its share is not checked.
 
@@ -230,7 +230,7 @@ class Capacity:
 
 
 async def _count_use(rate: RateLimiter, *key: str) -> None:
-    if seconds := await rate.wait(*key):
+    if seconds := await rate.count_use(*key):
         error = RetryLaterError("The rate limit of this skill is reached")
         error.retry_after = seconds
         raise error

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from apcore_a2a_server.errors import RatesDownError
 
-from .errors import TENANT, Refusal, is_public, refuse, uncounted
+from .errors import TENANT, Refusal, is_public, rates_down_refusal, refuse
 from .logs import log_context
 
 ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
@@ -107,7 +107,7 @@ def _credential_header(scheme: a2a.SecurityScheme) -> str:
 class Limiter(Protocol):
     """The part of a `RateLimiter` that authentication uses."""
 
-    async def wait(self, *key: str) -> int:
+    async def count_use(self, *key: str) -> int:
         """Count a use by *key* and return 0, or return the seconds until one is allowed."""
         ...
 
@@ -244,9 +244,9 @@ async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | No
     """
     bucket = str(hash(address) % ADDRESS_BUCKETS)
     try:
-        seconds = 0 if refusals is None else await refusals.wait("refused", bucket)
+        seconds = 0 if refusals is None else await refusals.count_use("refused", bucket)
     except RatesDownError as error:
-        return uncounted(error)
+        return rates_down_refusal(error)
     if not seconds:
         return None
     headers = {"retry-after": str(seconds)}

@@ -24,7 +24,7 @@ class Refusal(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
 
-def uncounted(error: RatesDownError) -> Refusal:
+def rates_down_refusal(error: RatesDownError) -> Refusal:
     """Return the refusal of a request that can't be counted towards a rate limit."""
     return Refusal(error.status, error.message, {"retry-after": str(error.retry_after)})
 

@@ -16,7 +16,7 @@ from apcore_a2a_server.errors import RatesDownError
 from apcore_a2a_server.fields import OptionError
 
 from .auth import caller_of, client_of
-from .errors import Refusal, is_public, refuse, uncounted
+from .errors import Refusal, is_public, rates_down_refusal, refuse
 
 logger = logging.getLogger("apcore_a2a.middleware")
 
@@ -47,7 +47,7 @@ class RateLimiter:
 
         async def main():
             limiter = RateLimiter("1/minute")
-            return await limiter.wait("ada"), await limiter.wait("ada") > 0
+            return await limiter.count_use("ada"), await limiter.count_use("ada") > 0
 
 
         print(asyncio.run(main()))
@@ -69,20 +69,20 @@ class RateLimiter:
         library: Any = aio.strategies if storage.startswith(ASYNC) else strategies
         self._strategy = library.SlidingWindowCounterRateLimiter(backend)
 
-    async def wait(self, *key: str) -> int:
+    async def count_use(self, *key: str) -> int:
         """Count a use by *key* and return 0, or return the seconds until one is allowed.
 
         Raises:
             RatesDownError: The storage is unavailable.
         """
         try:
-            return await self._wait(*key)
+            return await self._count_use(*key)
         except Exception:  # each storage raises the errors of its own client library
             extra = {"event": "rate_limits_failed"}
             logger.exception("The storage of the rate limits failed", extra=extra)
             raise RatesDownError from None
 
-    async def _wait(self, *key: str) -> int:
+    async def _count_use(self, *key: str) -> int:
         # A use that one of several rates refuses must not count for the others, so all are tested
         # first. A concurrent use may still take the last place before the hit.
         for item in self._items:
@@ -154,9 +154,9 @@ class RateLimit:
 async def check_rate(limiter: RateLimiter, principal: str, client: str) -> Refusal | None:
     """Count a request of *client*, as `client_of` names it; return a refusal, if any."""
     try:
-        seconds = await limiter.wait("principal" if principal else "address", client)
+        seconds = await limiter.count_use("principal" if principal else "address", client)
     except RatesDownError as error:
-        return uncounted(error)
+        return rates_down_refusal(error)
     if not seconds:
         return None
     return Refusal(429, "Too many requests", {"retry-after": str(seconds)})

@@ -129,8 +129,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         if not self._received:
             self._began_at = self._clock.time()
         self._received += len(data)
-        # The parser does not say where in a read a request begins. Behind another one, the
-        # request is counted from the next read on, so that it does not pay for earlier heads.
+        # The parser does not say where in a read a request begins. If an earlier request has ended
+        # in this read, the new one is counted from the next read on.
         if not self._has_read_end:
             self._overhead += len(data) - self._read_body_size
         if is_arriving and self._is_too_large():
@@ -164,7 +164,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the rest of the read belongs to other requests."""
+        """Record that a request has ended in this read."""
         self._has_read_end = True
         super().on_message_complete()
 

@@ -30,8 +30,8 @@ def executor_of(
 
     Raises:
         NoModulesError: A target has no modules.
-        TargetError: There is no such target, it can't be imported, or a list has two executors or
-            two modules with the same id.
+        TargetError: There is no such target, it can't be imported, or a list has two executors, or
+            modules with the same id.
         TypeError: *source* is of another type; the message names the missing methods.
         ValueError: *acl* is given for an existing executor, or the rules can't be read.
     """

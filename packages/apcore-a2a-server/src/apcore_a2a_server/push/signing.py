@@ -61,8 +61,9 @@ class Signer:
     """Signer of notifications, with different secrets for each receiver.
 
     Args:
-        secrets: The `secrets` of `PushSettings`; if there is none for a receiver, notifications to
-            it are not signed.
+        secrets: The `secrets` of `PushSettings`. A receiver without a secret of its own gets one
+            that is derived from the master secret; without a master secret, its notifications are
+            not signed.
 
     Example:
         ```python

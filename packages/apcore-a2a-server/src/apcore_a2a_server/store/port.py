@@ -448,9 +448,10 @@ class Store(OperatorPort, OutboxPort):
 
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[Renew]:
-        """Yield a function that renews leases in the event loop of another thread.
+        """Yield a function that renews leases.
 
-        A shared store whose connections belong to one event loop opens other connections here.
+        All of this runs in the event loop of the heartbeat's thread. A shared store whose
+        connections belong to one event loop opens other connections here.
         This default does not save the report of the replica.
         """
 

@@ -150,43 +150,45 @@ def parse_header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def flag(names: str, metavar: str, help: str, **settings: Any) -> click.Option:
+def value_option(names: str, metavar: str, help: str, **settings: Any) -> click.Option:
     """Return an option with a value."""
     return click.Option(names.split(), metavar=metavar, help=help, **settings)
 
 
-def _switch(names: str, help: str) -> click.Option:
+def _flag(names: str, help: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=help)
 
 
 _SECRET_SETTINGS = {"show_envvar": True, "callback": parse_secret_option}
 COMMON = (
-    flag(
+    value_option(
         "--auth",
         "TOKEN|@FILE",
         'Bearer token, or "SCHEME CREDENTIALS".',
         envvar="APCORE_A2A_AUTH",
         **_SECRET_SETTINGS,
     ),
-    flag(
+    value_option(
         "--api-key",
         "KEY|@FILE",
         "API key, sent as the Agent Card specifies.",
         envvar="APCORE_A2A_API_KEY",
         **_SECRET_SETTINGS,
     ),
-    flag(
+    value_option(
         "--client-id",
         "ID",
         "Get tokens by OAuth 2 client credentials; the secret comes from the variable "
         f"{SECRET_VARIABLE}.",
     ),
-    flag("--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."),
-    flag(
+    value_option(
+        "--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."
+    ),
+    value_option(
         "--issuer", "URL", "Authorization server for --client-id; its token endpoint is discovered."
     ),
-    flag("--scope", "SCOPES", "Scopes for --client-id, separated by spaces."),
-    flag(
+    value_option("--scope", "SCOPES", "Scopes for --client-id, separated by spaces."),
+    value_option(
         "--credentials-for",
         "ORIGIN",
         "Another origin to send the credentials to, if the Agent Card points there; may be "
@@ -194,14 +196,14 @@ COMMON = (
         type=check_origin,
         multiple=True,
     ),
-    flag(
+    value_option(
         "--header headers",
         "NAME:VALUE",
         "HTTP header to send; may be repeated.",
         type=parse_header,
         multiple=True,
     ),
-    flag(
+    value_option(
         "--timeout",
         "SECONDS",
         "Timeout for a response, and for silence on a stream.",
@@ -211,7 +213,7 @@ COMMON = (
     click.Option(
         ["--protocol"], type=click.Choice(["1.0", "0.3"]), help="Protocol version to use."
     ),
-    _switch("--json as_json", "Print JSON, which is the default if the output is piped."),
+    _flag("--json as_json", "Print JSON, which is the default if the output is piped."),
 )
 """The options of every command that calls agents."""
 
@@ -233,33 +235,35 @@ def agent_command(name: str, help: str, *own_params: click.Parameter) -> click.C
     return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
 
 
-output = flag("--output", "DIR", "Folder to save the artifacts of the task in.", type=make_folder)
+output = value_option(
+    "--output", "DIR", "Folder to save the artifacts of the task in.", type=make_folder
+)
 card = agent_command(
     "card",
     "Show the Agent Card of the agent at URL.",
-    _switch("--extended", "Show the card for authenticated callers."),
+    _flag("--extended", "Show the card for authenticated callers."),
 )
 call = agent_command(
     "call",
     "Call a skill of the agent at URL. SKILL is the id of the skill, as shown by `card`. Without "
     "SKILL, the only skill is called, or the one that the agent chooses.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
-    flag(
+    value_option(
         "--input",
         "JSON|@FILE|-",
         "Input as JSON or text (default: {} if no files).",
         type=parse_content,
     ),
-    flag(
+    value_option(
         "--file files",
         "FILE",
         "File to send; may be repeated.",
         multiple=True,
         type=read_attachment,
     ),
-    _switch("--stream", "Print chunks of the result as they arrive."),
-    flag("--context", "ID", "Conversation that the call belongs to."),
-    flag("--task", "ID", "Paused task to answer with the input."),
+    _flag("--stream", "Print chunks of the result as they arrive."),
+    value_option("--context", "ID", "Conversation that the call belongs to."),
+    value_option("--task", "ID", "Paused task to answer with the input."),
     output,
 )
 check = agent_command(
@@ -268,18 +272,20 @@ check = agent_command(
     "--input. Without SKILL, the only skill is called, or the one that the agent chooses. The "
     "default input is the first example of the skill, or Hello.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
-    flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=parse_content),
+    value_option("--input", "JSON|@FILE|-", "Input as JSON or text.", type=parse_content),
 )
 tasks = agent_command(
     "tasks",
     "List the tasks of the agent at URL; or show, follow or cancel TASK.",
     click.Argument(["task"], metavar="[TASK]", required=False),
-    flag("--context", "ID", "List only tasks of this conversation."),
-    flag("--state", "STATE", "List only tasks in this state."),
-    flag("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
-    flag("--cursor", "CURSOR", "Cursor of the next page, from the end of the previous page."),
-    _switch("--follow", "Wait until TASK ends or pauses."),
-    _switch("--cancel", "Cancel TASK."),
+    value_option("--context", "ID", "List only tasks of this conversation."),
+    value_option("--state", "STATE", "List only tasks in this state."),
+    value_option("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
+    value_option(
+        "--cursor", "CURSOR", "Cursor of the next page, from the end of the previous page."
+    ),
+    _flag("--follow", "Wait until TASK ends or pauses."),
+    _flag("--cancel", "Cancel TASK."),
     output,
 )
 

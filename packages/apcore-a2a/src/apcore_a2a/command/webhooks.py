@@ -4,7 +4,7 @@ import click
 
 from apcore_a2a._parts import import_part
 
-from .remote import agent_command, flag
+from .remote import agent_command, value_option
 
 TASK = click.Argument(["task"], metavar="TASK")
 CONFIG = click.Argument(["config"], metavar="ID")
@@ -25,7 +25,9 @@ COMMANDS = {
             type=click.Choice(["active", "failed"]),
             help="List only webhooks in this state.",
         ),
-        flag("--limit", "NUMBER", "Number of webhooks to list.", default=50, show_default=True),
+        value_option(
+            "--limit", "NUMBER", "Number of webhooks to list.", default=50, show_default=True
+        ),
     ),
     "show": agent_command(
         "show", "Show the webhooks of TASK with their last attempts, the newest first.", TASK
