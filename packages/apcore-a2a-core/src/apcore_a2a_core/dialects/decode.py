@@ -356,12 +356,11 @@ def _upgrade_part(value: Json) -> Json:
     """Unwrap the file and the data of a part of 0.3, and check that the part has one content."""
     if is_object(file := value.get("file")):
         value = {**value, **_with_json_names(FILE_SPELLINGS, file)}
-    present = [name for name in value if name in CONTENTS]
-    contents = [name for name in present if value[name] is not None]
-    if not contents and "data" in value:
-        contents = ["data"]
+    contents = present = CONTENTS.keys() & value
+    if None in map(value.get, present):
+        contents = {name for name in present if value[name] is not None} or present & {"data"}
     kind = value.get("kind", value.get("type"))
-    if len(contents) != 1 or kind not in (None, CONTENTS[contents[0]]):
+    if len(contents) != 1 or kind not in (None, *map(CONTENTS.get, contents)):
         raise ValueError("must be one text, one piece of data, or one file")
     metadata = value.get("metadata")
     if is_object(metadata) and metadata.get("data_part_compat") is True:
@@ -394,8 +393,10 @@ def _upgrade_send(value: Json) -> Json:
     message = value.get("message")
     if not is_object(message):
         raise _Problem("must be an object", ".message")
+    if not (value.get("contextId") or value.get("taskId")):
+        return value
     ids = {name: value[name] for name in ("contextId", "taskId") if value.get(name)}
-    return {**value, "message": {**ids, **message}} if ids else value
+    return {**value, "message": {**ids, **message}}
 
 
 def _upgrade_push_config(value: Json) -> Json:

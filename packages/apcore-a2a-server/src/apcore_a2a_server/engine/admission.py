@@ -436,7 +436,8 @@ async def _convert(
     texts = [part.text for part in parts if part.text]
     text = "".join(texts) if texts else ""
     is_long_json = len(text) > LONG_JSON and text.lstrip().startswith("{")
-    if is_long_json or (len(texts) < len(parts) and is_large([part.data for part in parts])):
+    data = parts[0].data if len(parts) == 1 else [part.data for part in parts]
+    if is_long_json or (len(texts) < len(parts) and is_large(data)):
         return await large_values.call(convert, *arguments, client=caller.client)
     return convert(*arguments)
 

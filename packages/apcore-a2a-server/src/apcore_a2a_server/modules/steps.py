@@ -146,6 +146,9 @@ class OffLoop(BaseStep):
         return result
 
 
+CONTINUE = StepResult(action="continue")
+
+
 class Admit(BaseStep):
     """Pipeline step that creates the task, once nothing can refuse the call any more."""
 
@@ -157,7 +160,7 @@ class Admit(BaseStep):
         run = current.get()
         if run is not None:
             await run.admit()
-        return StepResult(action="continue")
+        return CONTINUE
 
 
 class Execute(BuiltinExecute):
@@ -197,7 +200,7 @@ class Execute(BuiltinExecute):
             run.spans.end(span, error)
             raise
         run.spans.end(span)
-        return StepResult(action="continue")
+        return CONTINUE
 
     async def _within_limit(
         self, ctx: PipelineContext, inputs: Any, run: PipelineRun, span: SpanRow

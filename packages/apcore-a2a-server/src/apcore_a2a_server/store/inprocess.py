@@ -28,7 +28,7 @@ from .port import (
     SendKey,
     Store,
     is_state,
-    pack_payload,
+    pack_payloads,
     unpack_payload,
 )
 from .queries import Query
@@ -447,7 +447,7 @@ class InProcessStore(Store):
     def _archive(self, task_id: str, task_log: TaskLog) -> None:
         """Keep the log of an ended task as bytes, and delete old logs."""
         first_version = task_log.events[0].version
-        packed_events = tuple([pack_payload(event.payload) for event in task_log.events])
+        packed_events = pack_payloads(task_log.events)
         expires = time.monotonic() + self.retention.log_ttl
         self._ended_logs[task_id] = expires, first_version, packed_events, task_log.spans
         self._ended_log_bytes += sum(map(len, packed_events))

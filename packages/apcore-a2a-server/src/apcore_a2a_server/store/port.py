@@ -18,6 +18,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 from typing import ClassVar, TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
@@ -106,6 +107,11 @@ _PREFIXES = {cls: bytes([index]) for index, cls in enumerate(_PAYLOAD_TYPES)}
 def pack_payload(payload: Payload) -> bytes:
     """Return the payload as bytes; the first byte is the index of its type."""
     return _PREFIXES[type(payload)] + dump_json(payload)
+
+
+def pack_payloads(events: Sequence[Event]) -> tuple[bytes, ...]:
+    """Return the payloads of events as bytes; see `pack_payload`."""
+    return tuple(map(pack_payload, map(attrgetter("payload"), events)))
 
 
 def unpack_payload(data: bytes) -> Payload:
