@@ -1,16 +1,24 @@
 """Companions that fail: the agent closes everything else."""
 
 import asyncio
+import socket
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.app.companions import Companions
+from apcore_a2a_server.app.figures import ALIVE_AT, Figures
+from apcore_a2a_server.app.options import ServeSettings
+from apcore_a2a_server.app.serve import WorkerServer
+from apcore_a2a_server.app.supervisor import Worker
 from apcore_a2a_server.fields import OptionError
 from starlette.responses import PlainTextResponse
 
-from .inloop import ActionModule, app_of, echo, listening, registry_of
+from tests.serving import listener
+
+from .inloop import ActionModule, app_of, echo, listening, registry_of, wait_until
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +45,7 @@ class FailingCompanion:
         self._call("aclose")
 
     def is_ready(self) -> bool:
+        self._call("is_ready")
         return True
 
     def figures(self) -> dict[str, float]:
@@ -114,3 +123,23 @@ async def test_the_failure_of_a_companion_waits_for_the_other_companions(method:
     with pytest.raises(ValueError, match=method):
         await call
     assert first.ended == last.ended == [method]
+
+
+async def test_a_worker_stays_alive_although_a_companion_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("apcore_a2a_server.app.serve.gc", MagicMock())
+    monkeypatch.setattr("apcore_a2a_server.app.serve.PUBLISH_INTERVAL", 0.01)
+    companion, figures = FailingCompanion("is_ready"), Figures(2)
+    settings = ServeSettings(companions=[companion], metrics=True, shutdown_timeout=0)
+    registry = registry_of({"work": ActionModule(echo)})
+    server = WorkerServer.of(registry, settings, lambda report: None, figures)
+    parent, link = socket.socketpair()
+    with parent, link, listener() as sock:
+        server.worker = Worker(0, link)
+        serving = asyncio.create_task(server.serve([sock]))
+        await wait_until(lambda: "is_ready" in companion.calls)
+        failed_at = figures.by_worker(ALIVE_AT)[0]
+        await wait_until(lambda: figures.by_worker(ALIVE_AT)[0] > failed_at)
+        server.should_exit = True
+        await serving

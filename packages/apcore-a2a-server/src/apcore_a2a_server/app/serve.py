@@ -205,7 +205,10 @@ class WorkerServer(Server):
                 self._agent.figures.set(ALIVE_AT, 0)
             else:
                 await self._agent.health.publish()
-            self._agent.publish()
+            try:
+                self._agent.publish()
+            except Exception as error:  # a companion may raise anything; this is tried again
+                logger.debug("Figures could not be published: %s", type(error).__name__)
             await asyncio.sleep(PUBLISH_INTERVAL)
 
 
