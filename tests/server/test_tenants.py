@@ -259,9 +259,10 @@ async def test_a_tenant_has_no_pages_of_the_agent() -> None:
         assert (await peer.client.get("/health")).status_code == 200
 
 
-async def test_each_skill_may_be_a_tenant() -> None:
+@pytest.mark.parametrize("tenants", ["skills", ["skills"], ("skills",)], ids=str)
+async def test_each_skill_may_be_a_tenant(tenants: Any) -> None:
     registry = registry_of(modules())
-    async with serving(registry, tenants="skills") as peer:
+    async with serving(registry, tenants=tenants) as peer:
         for skill in modules():
             async with inside(peer, skill) as tenant:
                 assert (await tenant.ask("send", send_params(tenant))).state == "completed"

@@ -35,7 +35,7 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
     """
     if not value:
         return None
-    if value in (EVERY_SKILL, [EVERY_SKILL]):
+    if value in (EVERY_SKILL, [EVERY_SKILL], (EVERY_SKILL,)):
         return EVERY_SKILL
     skills_by_name: dict[Any, Any]
     if isinstance(value, LIST_TYPES):
