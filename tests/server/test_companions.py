@@ -143,3 +143,17 @@ async def test_a_worker_stays_alive_although_a_companion_fails(
         await wait_until(lambda: figures.by_worker(ALIVE_AT)[0] > failed_at)
         server.should_exit = True
         await serving
+
+
+class UnreadyCompanion(FailingCompanion):
+    """A companion that does not work."""
+
+    def is_ready(self) -> bool:
+        return False
+
+
+def test_of_companions_with_one_name_all_must_be_ready() -> None:
+    unready, ready = UnreadyCompanion(""), FailingCompanion("")
+    for companions in ([unready, ready], [ready, unready]):
+        assert Companions(companions).health() == {"companions": {"failing": "not ready"}}
+    assert Companions([ready, ready]).health() == {"companions": {"failing": "ready"}}

@@ -33,10 +33,10 @@ class Companions:
 
     def health(self) -> dict[str, Any]:
         """Return the member `companions` of the health check; empty if there are none."""
-        states = {
-            companion.name: READY if companion.is_ready() else NOT_READY
-            for companion in self._companions
-        }
+        companions = self._companions
+        not_ready = {companion.name for companion in companions if not companion.is_ready()}
+        names = [companion.name for companion in companions]
+        states = {name: NOT_READY if name in not_ready else READY for name in names}
         return {"companions": states} if states else {}
 
     def gauges(self) -> dict[str, Callable[[], float]]:
