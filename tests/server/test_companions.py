@@ -157,3 +157,21 @@ def test_of_companions_with_one_name_all_must_be_ready() -> None:
     for companions in ([unready, ready], [ready, unready]):
         assert Companions(companions).health() == {"companions": {"failing": "not ready"}}
     assert Companions([ready, ready]).health() == {"companions": {"failing": "ready"}}
+
+
+class Impostor(FailingCompanion):
+    """A companion, a figure of which has a name of the server's."""
+
+    def __init__(self, figure: str) -> None:
+        super().__init__("")
+        self.figure = figure
+
+    def figures(self) -> dict[str, float]:
+        return {self.figure: 1, "letters": 2}
+
+
+@pytest.mark.parametrize("figure", ["active_tasks", "alive_at", "requests 200"])
+def test_a_figure_of_a_companion_needs_a_name_of_its_own(figure: str) -> None:
+    registry = registry_of({"work": ActionModule(echo)})
+    with pytest.raises(OptionError, match=f"^companions has the figure '{figure}'"):
+        app_of(registry, companions=[Impostor(figure)], metrics=True)

@@ -137,7 +137,7 @@ class Companion(Protocol):
     def figures(self) -> Mapping[str, float]:
         """Return numbers for the metrics, by name; the server adds up those with the same name.
 
-        Each call must return the same names.
+        Each call must return the same names, other than those of the server's own figures.
         """
         ...
 

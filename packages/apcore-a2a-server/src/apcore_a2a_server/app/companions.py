@@ -10,6 +10,8 @@ from apcore_a2a_core import Companion, Registry, missing_methods
 
 from apcore_a2a_server.fields import OptionError
 
+from .figures import POSITIONS
+
 READY, NOT_READY = "ready", "not ready"
 
 
@@ -92,9 +94,14 @@ def figure_names(companions: Sequence[Companion]) -> list[str]:
 
     Raises:
         TypeError: An object is not a companion, because it lacks methods.
+        OptionError: A figure has the name of one of the server's.
     """
     for companion in companions:
         if missing := missing_methods(companion, Companion):
             kind = type(companion).__name__
             raise TypeError(f"companions takes Companions: {kind} lacks {', '.join(missing)}")
-    return sorted({name for companion in companions for name in companion.figures()})
+    names = sorted({name for companion in companions for name in companion.figures()})
+    for name in names:
+        if name in POSITIONS:
+            raise OptionError("companions", f"has the figure {name!r}, a name of the server's own")
+    return names
