@@ -12,11 +12,16 @@ from apcore.errors import ModuleError, ModuleTimeoutError
 from apcore_a2a_client import (
     A2ADiscoveryError,
     A2AError,
+    Artifact,
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
     TaskFailedError,
     TaskStatusUpdateEvent,
 )
-from apcore_a2a_core import EXTENSION_URI
+from apcore_a2a_core import EXTENSION_URI, File
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError
+from apcore_a2a_remote.content import MAX_OUTPUT, Output
 
 from tests.client.raw import (
     CLOSE,
@@ -146,6 +151,26 @@ async def test_a_file_does_not_take_the_place_of_the_text() -> None:
         output = await executor.call_async("remote.c.s", {"text": "hello"})
     assert output["text"] == "hello"
     assert output["file"].name == "text"
+
+
+def test_a_file_does_not_take_the_place_of_data() -> None:
+    output = Output("remote.c.s", None, "")
+    parts = (Part(data={"city": "Rome"}), *(Part(raw=b"hi", filename="city") for _ in range(2)))
+    output.add(TaskArtifactUpdateEvent("t", Artifact("a", parts)))
+    file = File(b"hi", name="city")
+    assert output.value == {"city": "Rome", "file": [file, file]}
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_parts_that_are_replaced_do_not_count_towards_the_limit(snapshots: bool) -> None:
+    output = Output("remote.c.s", None, "")
+    for number in range(2 * MAX_OUTPUT // MEGABYTE):
+        artifact = Artifact("a", (Part(text=f"{number}" + "x" * MEGABYTE),))
+        if snapshots:
+            output.add(Task.from_dict(task(artifacts=[artifact.to_dict()])))
+        else:
+            output.add(TaskArtifactUpdateEvent("t", artifact))
+    assert output.value["text"].startswith(f"{number}x")
 
 
 async def test_an_output_that_is_too_large_is_cut_off_and_its_task_canceled() -> None:

@@ -313,7 +313,7 @@ async def test_a_wrong_tenant_is_an_error_at_start(tenants: Any, problem: str) -
 
 def test_a_skill_named_like_a_path_needs_a_tenant_of_another_name() -> None:
     registry = registry_of({"health": ActionModule(echo)})
-    with pytest.raises(OptionError, match="choose another"):
+    with pytest.raises(OptionError, match="map another name to the skill"):
         create_app(registry, tenants="skills")
     create_app(registry, tenants={"wellness": "health"})
 

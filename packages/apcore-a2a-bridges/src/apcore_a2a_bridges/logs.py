@@ -100,7 +100,8 @@ def _add_filter(framework: str, new_filter: logging.Filter) -> None:
     _counts[framework, new_filter] = len(loggers)
     for name in [*loggers]:
         if name == framework or name.startswith(f"{framework}."):
-            # a placeholder becomes a logger now: later, the number would stay the same
+            # This makes loggers of placeholders: if the framework did so later, the number of
+            # names would stay the same, and the new logger would get no filter.
             logging.getLogger(name).addFilter(new_filter)
 
 

@@ -10,7 +10,7 @@ from .errors import A2AProtocolError, Json
 from .tasks import Message, TaskState
 
 Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
-"""The content of a message: text, file bytes, data, a list of these or parts, or a `Message`."""
+"""The content of a message: text, file bytes, data or a `Part`; a list of these; or a `Message`."""
 
 
 def check_id(value: Any) -> str:

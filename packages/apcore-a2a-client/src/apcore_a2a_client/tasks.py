@@ -150,7 +150,7 @@ class Message(StreamedModel):
         """Return *content* as a message, from the user unless it has a role; add an id if needed.
 
         Args:
-            content: A str, bytes (a file), a dict (data), a list of these or parts, or a Message.
+            content: A str, bytes (a file), a dict (data) or a Part; a list of these; or a Message.
             context_id: The conversation; by default the message's own.
             task_id: The task to answer; by default the message's own.
         """

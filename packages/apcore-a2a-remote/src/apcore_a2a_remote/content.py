@@ -103,6 +103,7 @@ class Output:
     def _append(self, artifact: Artifact, *, is_chunk: bool) -> Sequence[Part]:
         known_parts = self._artifacts.setdefault(artifact.artifact_id, [])
         if not is_chunk:
+            self._size -= sum(map(_size, known_parts))
             known_parts.clear()
         known_parts += artifact.parts
         return artifact.parts
@@ -112,7 +113,10 @@ class Output:
         known_parts = self._artifacts.get(artifact.artifact_id, ())
         new_parts = added_parts(known_parts, artifact.parts)
         self._artifacts[artifact.artifact_id] = [*artifact.parts]
-        return artifact.parts if new_parts is None else new_parts
+        if new_parts is not None:
+            return new_parts
+        self._size -= sum(map(_size, known_parts))
+        return artifact.parts
 
     def _build_output(self, parts: Sequence[Part]) -> Json:
         data = [
@@ -122,7 +126,7 @@ class Output:
         ]
         output = self._merge_values(data)
         texts = [part.text for part in parts if part.text is not None]
-        # some agents repeat data as text: beside typed data, text counts only for a text field
+        # some agents repeat their data as text: then, the text is used only for a text field
         if texts and (self._text_field or self._schema is None or not data):
             output[self._text_member] = "".join(texts)
         for part in parts:
@@ -154,8 +158,10 @@ class Output:
 
     def _file_member(self, filename: str, output: Json) -> str:
         """Return the member for a file: agents of this project name files after members."""
-        if self._schema is None:  # the agent chooses the name, which must not hide its text
-            return filename if filename not in ("", TEXT) else "file"
+        if self._schema is None:  # the agent chooses the name, which must not hide text or data
+            files = output.get(filename, [])
+            has_files = all(isinstance(f, File) for f in (files if is_array(files) else [files]))
+            return filename if has_files and filename not in ("", TEXT) else "file"
         members = properties_of(self._schema)
         if filename in members:
             return filename

@@ -2,7 +2,8 @@
 
 The spellings of A2A 1.0, A2A 0.3 and the SRS are all accepted where they cannot be confused.
 Unknown members are ignored (A2A 1.0 §5.7), and a value of a wrong type is an error that names its
-member. The types of the members come from their declarations in `apcore_a2a_core.data`.
+member, by the name in A2A 1.0. The types of the members come from their declarations in
+`apcore_a2a_core.data`.
 """
 
 import base64
@@ -264,7 +265,7 @@ def _list_reader(read_item: Reader) -> Reader:
             try:
                 items.append(read_item(item))
             except ValueError as error:
-                # in a list of strings, the wrong item is easy to find without its index
+                # errors of lists of strings name the list only: its items are short
                 raise _with_path("" if read_item is _read_text else f"[{index}]", error) from None
         return items
 

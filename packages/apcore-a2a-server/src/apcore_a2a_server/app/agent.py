@@ -326,7 +326,7 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
         check_name(name)
         if name in reserved:
             problem = f"can't have the name {name!r}, which is a path of the agent"
-            raise OptionError("tenants", f"{problem}; choose another, such as {name}-skill")
+            raise OptionError("tenants", f"{problem}; map another name to the skill")
         if tenants.get(name) is None:
             problem = f"has no skill for {name!r}: the tenant's skill is unknown or hidden"
             raise OptionError("tenants", problem)

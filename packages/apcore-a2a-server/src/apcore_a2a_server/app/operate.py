@@ -202,7 +202,7 @@ class NowPage:
         return [_replica_document(replica, is_own=replica is own) for replica in replicas]
 
     async def _stored(self, now: float) -> dict[str, Any]:
-        """Return figures of tasks and webhooks; None for those from a store that can't be used."""
+        """Return figures of tasks and webhooks; those that only a failed store has are None."""
         store, webhooks = self._agent.setup.tasks.store, None
         tasks = failed = None
         with suppress(UnavailableError):
@@ -316,7 +316,7 @@ def _skill_document(hour: SkillHour) -> dict[str, Any]:
                 "taskId": run.task_id,
                 "seconds": _rounded(run.seconds),
                 "at": timestamp(run.at),
-                "state": NAMES[STATES[run.kind]],
+                "state": NAMES[STATES[run.position]],
             }
             for run in hour.slowest
         ],

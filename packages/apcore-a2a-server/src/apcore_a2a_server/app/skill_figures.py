@@ -84,14 +84,14 @@ class NotableTask(NamedTuple):
     Attributes:
         at: When it ended, in seconds since 1970.
         seconds: How long the run took; 0 if the task was not running when it failed.
-        kind: For a run, the position of its state in `STATES`. For a failure, the position of its
-            code in the place, counted from 1, or 0 for none.
+        position: For a run, the position of its state in `STATES`. For a failure, the position of
+            its code in the place, counted from 1, or 0 for none.
         task_id: The task.
     """
 
     at: float
     seconds: float
-    kind: int
+    position: int
     task_id: str
 
 
@@ -274,7 +274,7 @@ class SkillHour:
         self.slowest = sorted((*self.slowest, *runs), key=lambda run: -run.seconds)[:MAX_NOTABLE]
         codes = [None, *place.codes, OTHER_CODE]
         recent_failures = (failure for failure in place.failures if not _is_old(failure, now))
-        with_codes = [(failure, codes[failure.kind]) for failure in recent_failures]
+        with_codes = [(failure, codes[failure.position]) for failure in recent_failures]
         by_time = sorted((*self.failures, *with_codes), key=lambda pair: -pair[0].at)
         self.failures = by_time[:MAX_NOTABLE]
 

@@ -27,7 +27,7 @@ from .openapi_calls import (
     is_json,
 )
 from .openapi_paths import PLACEHOLDER, path_pattern, plain_path
-from .openapi_schemas import SUBSCHEMA_LISTS, SchemaConverter
+from .openapi_schemas import SUBSCHEMA_LISTS, OpenAPISchemaConverter
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -204,7 +204,7 @@ class Document:
                 schemas.append(_json_schema(self.resolve(response)))
         if not schemas or None in schemas:  # no 2xx response, or one without JSON
             return {"type": "object"}, False
-        converter = SchemaConverter(self.at, "writeOnly")
+        converter = OpenAPISchemaConverter(self.at, "writeOnly")
         is_wrapped = not all(map(self._describes_object, schemas))
         converted = [*map(converter.convert, schemas)]
         schema: Json = converted[0] if len(converted) == 1 else {"anyOf": converted}
@@ -296,7 +296,7 @@ class Inputs:
     def __init__(self, document: Document, hidden: set[tuple[str, str]]) -> None:
         self._document = document
         self._hidden = hidden
-        self._converter = SchemaConverter(document.at, "readOnly")
+        self._converter = OpenAPISchemaConverter(document.at, "readOnly")
         self._properties: Json = {}
         self._required: list[str] = []
         self._additional: Any = False

@@ -26,7 +26,7 @@ SUBSCHEMA_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties
 Json = dict[str, Any]
 
 
-class SchemaConverter:
+class OpenAPISchemaConverter:
     """Converter of schemas to JSON Schema 2020-12, with the definitions that they refer to.
 
     Args:

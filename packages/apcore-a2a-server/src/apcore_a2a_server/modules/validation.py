@@ -232,7 +232,8 @@ def needs_stand_in(schema_type: type) -> bool:
 def install_stand_ins(skill_id: str, module: Any) -> None:
     """Give a module instance stand-ins for its schemas whose validation is not bounded.
 
-    A warning names each pattern that may backtrack.
+    A warning names each pattern that may backtrack; of schemas that `jsonschema-rs` does not take,
+    these are all patterns.
     """
     for name, kind in VALUE_NOUNS.items():
         stand_in = _stand_in(skill_id, getattr(module, name, None), kind)
@@ -272,7 +273,7 @@ SEPARATE = "a process of its own matches it at each call, and input that takes l
 def _warn(skill_id: str, patterns: Iterable[str], consequence: str) -> None:
     for pattern in dict.fromkeys(patterns):
         logger.warning(
-            "Skill %s: the pattern %s backtracks: %s",
+            "Skill %s: the pattern %s may backtrack: %s",
             clean(skill_id, 200),
             clean(pattern, 200),
             consequence,
@@ -296,7 +297,7 @@ def json_schema_of(schema: Any) -> Json | None:
 
 
 def keywords_of(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keywords of a schema and of those in it, with their values.
+    """Yield the keywords of a schema and of its subschemas, with their values.
 
     Names of properties, and members of constants, are yielded like keywords, so that callers find
     too many keywords rather than too few.

@@ -164,6 +164,7 @@ class DeliveryQueue:
         self._wake.clear()
         while self._retry_times and self._retry_times[0] <= time.monotonic():
             heappop(self._retry_times)
+        # half of the free places, so that notifications which become due next find some
         limit = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
         if not limit:
             return False
@@ -216,8 +217,8 @@ class DeliveryQueue:
         owner, host = notification.owner, notification.webhook.host
         self._owner_counts -= {owner: 1}  # this operator drops counts of zero
         self._host_counts -= {(owner, host): 1}
-        # Usually the store failed; the notification is due again when its claim expires.
         if not delivery.cancelled() and (error := delivery.exception()):
+            # usually an error of the store; the notification is due again when its claim expires
             message, extra = "Delivery to %s failed: %s", {"event": "delivery_failed"}
             logger.warning(message, notification, type(error).__name__, extra=extra)
         self.wake()
@@ -229,7 +230,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; fail the webhooks whose owners have too many."""
+        """Count pending notifications; fail webhooks with any beyond the limit of their owner."""
         try:
             dead_letters = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again

@@ -34,9 +34,9 @@ from .options import (
 )
 
 EPILOG = f"""
-Each option can also be set by an environment variable (APCORE_A2A_PORT=9000) or by a key under
-{NAMESPACE}: in the config file (port: 9000). Flags override variables, and variables override the
-file. Separate the values of a list by commas, or repeat the flag.
+Each option can also be set by an environment variable (APCORE_A2A_PORT=9000) or by a key in the
+section {NAMESPACE} of the config file (port: 9000). Flags override variables, and variables
+override the file. Separate the values of a list by commas, or repeat the flag.
 
 Exit codes: 0 stopped by a signal, 1 wrong configuration, 2 the server could not run.
 """

@@ -40,9 +40,10 @@ WITH task AS (
 SELECT :call_index::int AS call_index;
 
 -- change_state: Change the state and the lease of a task that still has the version `base`.
--- If `epoch` is given, the lease must have it. `missed` is true if webhooks were saved while this
--- statement waited for the row lock: it does not see them. `behind` is true if a new notification
--- is not due yet, as earlier ones of its webhook are leased or postponed; `notifies` is true if
+-- If `epoch` is given, the lease must have it. `hooks` counts the edits of the task's webhooks, and
+-- `missed` is true if webhooks were saved while this statement waited for the row lock: it does not
+-- see them. `behind` is true if a new notification
+-- is not due yet, as earlier ones of its webhook are claimed or postponed; `notifies` is true if
 -- any notification was added.
 WITH known AS (
     SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = :task_id
@@ -91,7 +92,7 @@ SELECT :call_index::int AS call_index, epoch, first_event, task.hooks <> known.h
 FROM task, known;
 
 -- add_chunks: Add chunks or progress to the events of a task that still has the version `base`.
--- The task's body is not written: readers append the chunks after `body_version`.
+-- The task's body is not written: whoever reads the task adds the chunks after `body_version`.
 WITH task AS (
     UPDATE apcore_a2a.tasks SET version = :version
     WHERE id = :task_id AND version = :base AND (:epoch::int IS NULL OR epoch = :epoch)
@@ -118,8 +119,9 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 -- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
--- get_last_change: Return an event by its version, with the columns of `change_state`.
--- The flags are true to be safe: the answer that had them was lost.
+-- get_last_change: Return the last event of a change whose reply may have been lost.
+-- The other columns are those of `change_state`; the flags were in that reply, and are true to be
+-- safe.
 SELECT t.epoch, t.first_event, e.body, true AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
@@ -231,7 +233,7 @@ WITH task AS (
 )
 SELECT count(*) FROM task;
 
--- extend: Set when leases expire; return those that are still held.
+-- extend: Let leases expire later, or at once; return those that are still held.
 -- The rows are locked in the order of task ids, as in batches, so that replicas can't deadlock.
 WITH held AS (
     SELECT t.created FROM apcore_a2a.tasks t
@@ -245,8 +247,8 @@ FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 -- claim: Lease tasks whose lease has expired, or whose deadline has passed.
 -- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
 -- claiming are skipped, and so are tasks that must not start again yet. The column
--- `attempts` counts starts after the first one; `pauses` has the seconds from each start to the
--- next. A clock that was set back must not make that time longer.
+-- `attempts` counts starts after the first one; `pauses` has the seconds to wait from each start to
+-- the next. A clock that was set back must not make that time longer.
 WITH expired AS (
     SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp() AND (
         resume IS NULL OR deadline IS NOT NULL OR clock_timestamp() NOT BETWEEN started AND started
@@ -413,8 +415,8 @@ FROM leased JOIN claimable USING (task_id, config_id, version)
 JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = leased.task_id AND w.config_id = leased.config_id;
 
--- settle: Delete a notification that was delivered, and add the attempt to those of its webhook.
--- The notification must not have been leased again meanwhile, nor its webhook replaced. The row of
+-- settle: Delete a notification that was delivered, and add the attempt to the webhook's attempts.
+-- The notification must not have been claimed again meanwhile, nor its webhook replaced. The row of
 -- the webhook is locked before the notification, as by all statements that lock both.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
@@ -428,8 +430,8 @@ DELETE FROM apcore_a2a.outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (SELECT FROM hook);
 
--- postpone: Make all notifications of a webhook due later, and add the attempt.
--- The claimed notification must not have been leased again meanwhile, nor its webhook replaced.
+-- postpone: Make all notifications of a webhook due later, and add the attempt to its attempts.
+-- The notification that was claimed must not have been claimed again meanwhile, nor its webhook replaced.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
