@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import httpx
 import pytest
-from apcore_a2a_server import InMemoryTaskStore
+from apcore_a2a_server import InMemoryTaskStore, serve
 from apcore_a2a_server.app.companions import Companions
 from apcore_a2a_server.app.figures import ALIVE_AT, Figures
 from apcore_a2a_server.app.options import ServeSettings
@@ -96,6 +96,12 @@ async def test_the_store_is_closed_although_a_companion_fails(method: str) -> No
             assert store.is_open
     assert companion.calls == ["start", "aclose"]
     assert not store.is_open
+
+
+def test_serve_raises_if_a_companion_cannot_start() -> None:
+    registry = registry_of({"work": ActionModule(echo)})
+    with pytest.raises(RuntimeError, match="could not start; the log has the reason"):
+        serve(registry, port=0, companions=[FailingCompanion("start")])
 
 
 class SlowCompanion(FailingCompanion):

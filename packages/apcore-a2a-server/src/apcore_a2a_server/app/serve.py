@@ -118,6 +118,7 @@ class Server(uvicorn.Server):
 
         Raises:
             OSError: The server cannot listen on the port for gRPC, or the store can't be used.
+            RuntimeError: A companion could not start.
         """
         if self._settings.grpc_port is not None:
             self._grpc = grpc_server(self._agent, self._settings)
@@ -125,12 +126,14 @@ class Server(uvicorn.Server):
             self._grpc.bind(grpc_address, certificate(self._settings))
         # If the lifespan opened the store, uvicorn would replace the store's error with its own.
         await self._agent.open()
-        await super().startup(sockets)
+        with suppress(SystemExit):  # uvicorn's, if the lifespan fails; older versions return
+            await super().startup(sockets)
+        if not self.started:
+            raise RuntimeError("The application could not start; the log has the reason")
         if self._grpc is not None:
             await self._grpc.start()
-        if self.started:
-            app: Any = self.config.app
-            self._announce(Started(len(self._agent.setup.skills), app.state.explorer))
+        app: Any = self.config.app
+        self._announce(Started(len(self._agent.setup.skills), app.state.explorer))
         # Objects created so far live as long as the process: the collector need not scan them.
         gc.collect()
         gc.freeze()
@@ -299,7 +302,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
         TypeError: *source* or an option lacks required methods, or a keyword is not an option.
         ImportError: An option, such as `explorer`, needs a part that is not installed.
         OSError: The server cannot listen on the address, or the task store can't be used.
-        RuntimeError: A worker process ended before it served.
+        RuntimeError: A companion could not start, or a worker process ended before it served.
 
     Example:
         ```python test="lint"
@@ -365,8 +368,6 @@ def _supervise(
         server = WorkerServer.of(source, settings, worker.report, figures)
         server.worker = worker
         server.run([listener])
-        if not server.started:
-            raise RuntimeError("The application could not start; the log has the reason")
 
     def stop() -> None:
         # The port closes with the last copy of the listener. Close this copy before the workers
