@@ -361,23 +361,6 @@ def test_after_the_first_card_a_key_is_always_sent_where_it_is_declared(kind: st
 
 
 @kinds
-def test_a_key_is_sent_in_x_api_key_again_once_the_card_declares_none(kind: str) -> None:
-    declared: list[Any] = [{"k": scheme("query")}, {}]
-
-    def script(request: Request) -> Iterable[Step]:
-        schemes = declared.pop(0) if request.is_card else None
-        return agent(ok, securitySchemes=schemes)(request)
-
-    with raw(script) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
-        client.do("send_message", "hi")
-        client.do("send_message", "hi")
-    assert [key_locations(call) for call in server.calls] == [
-        ["query the-key"],
-        ["header x-api-key"],
-    ]
-
-
-@kinds
 def test_a_key_stays_where_it_was_if_a_newer_card_declares_a_reserved_header(kind: str) -> None:
     declared: list[Any] = [{"k": scheme("query")}, *[{"k": scheme("header", "Host")}] * 2]
 

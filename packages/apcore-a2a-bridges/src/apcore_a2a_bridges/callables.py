@@ -100,7 +100,7 @@ class FunctionAgent(Agent):
             self.input_schema = text_model(self.input_key)
         # pass the text by position if it comes first: wrappers may name the parameter differently
         self._positional = [
-            p.name
+            p
             for n, p in enumerate(signature.parameters.values())
             if p.kind is p.POSITIONAL_ONLY
             or (n == 0 and p is text and p.kind is not p.KEYWORD_ONLY)
@@ -110,7 +110,7 @@ class FunctionAgent(Agent):
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Call the function, and yield what it yields or returns."""
         keywords = await self._keywords(turn)
-        arguments = [keywords.pop(name) for name in self._positional if name in keywords]
+        arguments = [keywords.pop(p.name, p.default) for p in self._positional]
         call = partial(self._function, *arguments, **keywords)
         inner = _inner_function(self._function)
         if inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner):

@@ -11,7 +11,7 @@ import logging
 import sys
 import typing
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from apcore import ModuleError
@@ -269,9 +269,12 @@ class LangGraphAgent(Agent):
             is_state = is_mapping(final) and not isinstance(self._graph.output_channels, str)
             yield "values", {n: v for n, v in final.items() if n in names} if is_state else final
         elif is_mapping(final):
-            # without a reducer, the messages are as the nodes return them, such as dicts
-            newest = convert_to_messages([*final.get(MESSAGES, ())][-1:])
-            if newest and not sent.texts and newest[0].type in AI_TYPES and not self._nodes:
+            newest: list[Any] = []
+            if not sent.texts and not self._nodes:
+                # without a reducer, the messages are as the nodes return them, such as dicts
+                with suppress(NotImplementedError, ValueError):
+                    newest = convert_to_messages([*final.get(MESSAGES, ())][-1:])
+            if newest and newest[0].type in AI_TYPES:
                 yield "messages", (newest[0], {})
             if final.get(STRUCTURED) is not None:
                 yield "values", final[STRUCTURED]

@@ -23,8 +23,6 @@ TokenSource: TypeAlias = Callable[[], str | Awaitable[str]]
 Credentials: TypeAlias = str | TokenSource | httpx.Auth
 """`"Bearer …"`, a function that returns a token, an `APIKey`, or any `httpx.Auth`."""
 
-DEFAULT_KEY_LOCATION = ("header", "X-API-Key")
-"""The location and the name of an API key that the card does not declare."""
 REFUSED_KEY_HEADERS = (
     "",
     "a2a-version",
@@ -71,7 +69,7 @@ class APIKey(httpx.Auth):
 
     def __init__(self, key: str) -> None:
         self._key = check_header_value(key)
-        self._location, self._name = DEFAULT_KEY_LOCATION
+        self._location, self._name = "header", "X-API-Key"
 
     def place(self, card: AgentCard) -> None:
         """Set the location of the key as *card* declares it; required schemes come first.
@@ -83,7 +81,9 @@ class APIKey(httpx.Auth):
         required = [name for schemes in requirements if is_object(schemes) for name in schemes]
         ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
         declared = [(s.location, s.name) for _, s in ordered if s.type == "apiKey"]
-        location, name = (*declared, DEFAULT_KEY_LOCATION)[0]
+        if not declared:
+            return  # the key may belong to several clients, whose cards differ
+        location, name = declared[0]
         if location not in ("query", "cookie") and name.lower() in REFUSED_KEY_HEADERS:
             raise A2AProtocolError(f"The card declares an API key in the reserved header {name!r}")
         self._location, self._name = location, name

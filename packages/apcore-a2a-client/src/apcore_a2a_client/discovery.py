@@ -105,10 +105,10 @@ class Discovery:
         # Concurrent calls share one fetch and its outcome, but not an error that its deadline or
         # its headers may have caused. They poll for it, since there is no step that waits for a
         # lock; the `finally` below runs even if the fetching caller is cancelled.
-        deadline, has_waited = self.exchange.earlier_deadline(deadline), False
+        wait_until, has_waited = self.exchange.earlier_deadline(deadline), False
         while self._is_fetching:
             has_waited = True
-            if monotonic() > deadline:
+            if monotonic() > wait_until:
                 raise A2ATimeoutError("The agent's card did not arrive in time", sent=False)
             yield Sleep(FETCH_POLL_INTERVAL)
         if has_waited and self._fetch_error and not headers:

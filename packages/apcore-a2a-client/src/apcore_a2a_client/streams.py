@@ -162,7 +162,8 @@ class EventStream:
             pass
         if self._has_joined and not self._is_numbered:
             # chunks may have been added twice (see `_may_have_duplicates`)
-            with suppress(A2AError):  # the agent may have deleted the task, or be gone, already
+            # the agent may have deleted the task already, or be gone
+            with suppress(A2AServerError if self._may_have_duplicates else A2AError):
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
                 self._apply(snapshot)

@@ -167,7 +167,9 @@ class Message(StreamedModel):
 
 
 def _parts(content: Any) -> tuple[Part, ...]:
-    is_one = not isinstance(content, Sequence) or isinstance(content, str | bytes | bytearray)
+    is_one = not isinstance(content, Sequence) or isinstance(
+        content, str | bytes | bytearray | memoryview
+    )
     contents: Sequence[Any] = [content] if is_one else [*content]
     return tuple(map(Part.of, contents))
 

@@ -32,13 +32,21 @@ def listen(settings: ServeSettings) -> Generator[socket.socket]:
             yield listener
         return
     path = Path(socket_path(settings))
-    listener = _bind_unix(path)
-    try:
-        with listener:
+    with _bind_unix(path) as listener:
+        own_file = _identity(path)
+        try:
             yield listener
-    finally:
-        if _is_abandoned(path):  # otherwise another process listens there by now
-            path.unlink(missing_ok=True)
+        finally:
+            # another process may listen at the path by now, with a file of its own
+            with suppress(FileNotFoundError):
+                if _identity(path) == own_file:
+                    path.unlink()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return values that tell a file from a later one at the same path."""
+    status = path.lstat()
+    return status.st_ino, status.st_ctime_ns  # numbers of deleted files are used again
 
 
 def socket_path(settings: ServeSettings) -> str:

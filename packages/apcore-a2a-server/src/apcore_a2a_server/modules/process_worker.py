@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from apcore import CancelToken, Context, ModuleError
+from apcore_a2a_core.values import is_array, is_object
 
 SIZE = struct.Struct("!Q")
 """The header of each message: its size in bytes."""
@@ -202,6 +203,12 @@ def _is_json(value: object) -> bool:
 
 def _plain(value: Any) -> Any:
     """Return a copy of JSON without subclasses, such as enums, that may be unknown elsewhere."""
+    if is_object(value):
+        return {_plain(key): _plain(member) for key, member in value.items()}
+    if is_array(value):
+        return [*map(_plain, value)]
+    if value.__class__ is tuple:
+        return tuple(map(_plain, value))
     return json.loads(json.dumps(value))
 
 

@@ -344,14 +344,11 @@ class SideThreads:
     """
 
     def __init__(self, number: int) -> None:
-        self._threads = [self._new_thread() for _ in range(number)]
+        self._unstarted = number
         self._waiting: FairQueue[tuple[Future[Any], Callable[[], Any]]] = FairQueue()
         self._added = threading.Semaphore(0)
         self._lock = threading.Lock()
         self.pending = 0
-
-    def _new_thread(self) -> threading.Thread:
-        return threading.Thread(target=self._make_calls, name="beside-loop", daemon=True)
 
     async def call(self, function: Callable[..., T], *args: Any, client: str = "") -> T:
         """Call *function* in one of the threads; cancellation does not stop a started call.
@@ -364,9 +361,9 @@ class SideThreads:
         result: Future[T] = Future()
         call = result, partial(copy_context().run, function, *args)
         with self._lock:
-            while self._threads:  # at the first call
-                self._threads[-1].start()
-                self._threads.pop()
+            while self._unstarted:  # at the first call, since a fork keeps no threads
+                threading.Thread(target=self._make_calls, name="beside-loop", daemon=True).start()
+                self._unstarted -= 1
             self.pending += 1
             self._waiting.add(client, call)
         result.add_done_callback(self._on_done)
@@ -394,6 +391,8 @@ def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
         return
     try:
         result.set_result(function())
+    except StopIteration:  # an asyncio future can't raise it
+        result.set_exception(RuntimeError("StopIteration"))
     except BaseException as error:  # the caller gets it, whatever it is
         result.set_exception(error)
         del result, function  # the traceback of the error would keep them alive
