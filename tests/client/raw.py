@@ -326,12 +326,6 @@ class Client:
         result.close()
         return item
 
-    def get(self, url: str) -> None:
-        """Request *url* with the httpx client itself, outside of the agent's client."""
-        response = self.http.get(url)
-        if self._runner:
-            self._runner.run(collect(response, []))
-
     def __enter__(self) -> "Client":
         return self
 

@@ -6,7 +6,7 @@ import pytest
 from apcore_a2a_client import Destination, DestinationRefusedError
 from apcore_a2a_client.destinations import MAX_ORIGINS
 
-from .raw import CARD_PATH, KINDS, Client, Request, Step, agent, card, raw, reply, rpc, task
+from .raw import KINDS, Client, Request, Step, agent, card, raw, reply, rpc, task
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -98,48 +98,6 @@ def test_redirects_are_followed_beyond_the_number_of_remembered_origins(kind: st
         for _ in range(MAX_ORIGINS + 10):
             with pytest.raises(Exception, match="connect"):
                 client.do("get_card", refresh=True)
-
-
-@kinds
-@pytest.mark.parametrize("allowed", [True, False])
-@pytest.mark.parametrize(("host", "address"), [("localhost", ""), ("127.0.0.1", "127.0.0.1")])
-def test_an_open_connection_of_the_httpx_client_to_a_host_is_checked_too(
-    kind: str, host: str, address: str, allowed: bool
-) -> None:
-    destinations: list[Destination] = []
-
-    def check(destination: Destination) -> bool:
-        destinations.append(destination)
-        return allowed
-
-    with raw(agent(answer)) as elsewhere, raw(lambda _: reply(card(url))) as server:
-        url = elsewhere.url.replace("127.0.0.1", host)
-        with Client(kind, server.url, check_destination=check) as client:
-            client.get(url + CARD_PATH)
-            if allowed:
-                client.do("get_task", "t-1")
-            else:
-                with pytest.raises(DestinationRefusedError, match=host):
-                    client.do("get_task", "t-1")
-        assert len(elsewhere.requests) == 1 + allowed
-    assert {*destinations} == {Destination(host, address, "127.0.0.1")}
-
-
-@kinds
-def test_a_connection_that_is_allowed_is_checked_once(kind: str) -> None:
-    destinations: list[Destination] = []
-
-    def check(destination: Destination) -> bool:
-        destinations.append(destination)
-        return True
-
-    with raw(answer) as elsewhere, raw(lambda _: reply(card(url))) as server:
-        url = elsewhere.url.replace("127.0.0.1", "localhost")
-        with Client(kind, server.url, check_destination=check) as client:
-            for _ in range(2):
-                client.do("get_task", "t-1")
-        assert elsewhere.connections == 1
-    assert destinations == [Destination("localhost", "127.0.0.1", "127.0.0.1")]
 
 
 def test_check_destination_must_be_a_function() -> None:

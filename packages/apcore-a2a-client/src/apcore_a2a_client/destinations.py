@@ -67,9 +67,12 @@ class DestinationGuard:
 
     def allows(self, url: httpx.URL, source: str) -> bool:
         """Return whether requests to *url* may be sent, as far as the URL itself tells."""
-        address = _address_in(url)  # of a name, it is checked when the client connects
-        if origin(url) in self._trusted or not address:
+        if origin(url) in self._trusted:
             return True
+        try:
+            address = str(ip_address(url.host))
+        except ValueError:
+            return True  # a name: the address is checked when the client connects
         return self._check(Destination(url.host, address, source))
 
     def extensions(self, url: httpx.URL, source: str) -> dict[str, Any]:
@@ -88,7 +91,7 @@ class DestinationGuard:
         return {"trace": watch.watch_async if self._is_async else watch.watch}
 
     def remember_route(self, url: httpx.URL, *, is_direct: bool) -> None:
-        """Remember that a connection for *url* is allowed, and whether it goes past all proxies."""
+        """Remember whether connections for *url* go to its host itself, or to a proxy."""
         if len(self._is_direct_by_origin) >= MAX_ORIGINS:
             self._is_direct_by_origin.clear()
         self._is_direct_by_origin[origin(url)] = is_direct
@@ -104,18 +107,6 @@ class DestinationGuard:
         ):
             raise DestinationRefusedError(origin_text(url), address)
 
-    def check_reused(self, url: httpx.URL, source: str) -> None:
-        """Check an open connection that something else than this client may have opened.
-
-        Programs may share an httpx client with this client. The address of such a connection is not
-        known, unless it is in the URL.
-
-        Raises:
-            DestinationRefusedError: It is not allowed.
-        """
-        if origin(url) not in self._is_direct_by_origin and not _address_in(url):
-            self.check_address(url, "", source)
-
 
 class _ConnectionWatch:
     """A watch of a connection; httpx calls `watch` or `watch_async` for each event.
@@ -128,10 +119,10 @@ class _ConnectionWatch:
 
     def __init__(self, guard: DestinationGuard, url: httpx.URL, source: str) -> None:
         self._guard, self._url, self._source = guard, url, source
-        self._is_direct = self._is_new = False
+        self._is_direct = False
 
     def watch(self, event: str, info: dict[str, Any]) -> None:
-        """Check a connection, and close a new one if its address is not allowed."""
+        """Check a new connection, and close it if its address is not allowed."""
         try:
             self._handle(event, info)
         except BaseException:  # the caller's function may raise anything
@@ -149,25 +140,11 @@ class _ConnectionWatch:
             raise
 
     def _handle(self, event: str, info: dict[str, Any]) -> None:
-        name = event.partition(".")[2]  # without the module, which differs for proxies and HTTP/2
-        if name in ("connect_tcp.started", "connect_unix_socket.started"):
-            self._is_new = True
-            self._is_direct = info.get("host") == self._url.raw_host.decode("ascii")
-            if not self._is_direct:
-                self._guard.remember_route(self._url, is_direct=False)
-        elif name == "connect_tcp.complete" and self._is_direct:
+        if event == "connection.connect_tcp.started":
+            self._is_direct = info["host"] == self._url.raw_host.decode("ascii")
+            self._guard.remember_route(self._url, is_direct=self._is_direct)
+        elif event == "connection.connect_tcp.complete" and self._is_direct:
             self._guard.check_address(self._url, _peer(info["return_value"]), self._source)
-            self._guard.remember_route(self._url, is_direct=True)
-        elif name == "send_request_headers.started" and not self._is_new:
-            self._guard.check_reused(self._url, self._source)
-
-
-def _address_in(url: httpx.URL) -> str:
-    """Return the IP address that is the host of a URL; empty if the host is a name."""
-    try:
-        return str(ip_address(url.host))
-    except ValueError:
-        return ""
 
 
 def _peer(stream: Any) -> str:
