@@ -185,16 +185,22 @@ async def test_a_task_is_canceled_even_if_its_executor_swallows_the_cancellation
         await wait_for(released)
 
 
+async def canceled_context(executor: Executor) -> RequestContext:
+    """Return the only context with which *executor* is asked to cancel a task."""
+    for _ in range(100):
+        if executor.canceled:
+            break
+        await asyncio.sleep(0)
+    (context,) = executor.canceled
+    return context
+
+
 async def test_the_cancellation_of_a_paused_task_calls_cancel() -> None:
     executor = Executor(book)
     async with serving_agent(executor) as url, client_of(url) as client:
         task = await client.send_message("A table")
         await client.cancel_task(task.id)
-        for _ in range(100):
-            if executor.canceled:
-                break
-            await asyncio.sleep(0)
-    (context,) = executor.canceled
+        context = await canceled_context(executor)
     assert context.task_id == task.id
     assert context.current_task
     assert context.current_task.artifacts[0].parts[0].text == "Looking. "
@@ -206,11 +212,7 @@ async def test_the_context_of_a_canceled_question_has_the_caller() -> None:
     async with server as url, client_of(url, "ada") as client:
         task = await client.reply(await client.send_message("A table"), "Friday")
         await client.cancel_task(task.id)
-        for _ in range(100):
-            if executor.canceled:
-                break
-            await asyncio.sleep(0)
-    (context,) = executor.canceled
+        context = await canceled_context(executor)
     user = context.call_context.user
     assert (user.user_name, user.is_authenticated) == ("ada", True)
 

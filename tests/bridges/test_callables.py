@@ -241,6 +241,7 @@ async def test_a_function_with_parameters_for_the_turn_and_the_context_gets_them
 
 
 async def test_a_context_whose_annotation_cannot_be_evaluated_is_not_an_input() -> None:
+    # `Missing` stands for a name that is imported for type checkers only
     def describe_turn(text: str, context: "Context[Missing]") -> str:  # type: ignore[name-defined]  # noqa: F821
         return f"{text} {bool(context.trace_id)}"
 

@@ -144,6 +144,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 def test_a_process_does_not_wait_for_a_check_that_hangs(tmp_path: Path) -> None:
     seconds_of(CALL_THAT_HANGS, tmp_path)  # fails after PATIENCE seconds
 

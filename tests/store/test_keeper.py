@@ -114,6 +114,19 @@ async def test_later_leases_are_given_up_later(unexpected_claim: OnClaim) -> Non
         await keeper.stop()
 
 
+@asynccontextmanager
+async def keeping_a_task(store: Store, on_claim: OnClaim) -> AsyncIterator[None]:
+    """Keep the lease of a new task."""
+    tasks, record = LiveTasks(store), new_record()
+    await tasks.create(record, [record.task])
+    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, on_claim)
+    keeper.start()
+    try:
+        yield
+    finally:
+        await keeper.stop()
+
+
 async def test_each_outage_is_logged_once(
     caplog: pytest.LogCaptureFixture, unexpected_claim: OnClaim
 ) -> None:
@@ -134,17 +147,9 @@ async def test_each_outage_is_logged_once(
 
     store = FlakyStore()
     store.lease_seconds = 3
-    tasks = LiveTasks(store)
-    record = new_record()
-    await tasks.create(record, [record.task])
-    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, unexpected_claim)
-    keeper.start()
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            while store.renewals < 10:  # noqa: ASYNC110  # there is no event to wait for
-                await asyncio.sleep(0.01)
-    finally:
-        await keeper.stop()
+    async with keeping_a_task(store, unexpected_claim), asyncio.timeout(TIMEOUT):
+        while store.renewals < 10:  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(0.01)
     warnings = [line for line in caplog.messages if "renewed" in line]
     assert warnings == ["Leases could not be renewed: OSError"] * 2
 
@@ -173,15 +178,8 @@ async def test_leases_are_renewed_although_the_store_could_not_connect_at_first(
     loop, renewed = asyncio.get_running_loop(), asyncio.Event()
     store = ConnectingStore()
     store.lease_seconds = 1
-    tasks = LiveTasks(store)
-    record = new_record()
-    await tasks.create(record, [record.task])
-    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, unexpected_claim)
-    keeper.start()
-    try:
+    async with keeping_a_task(store, unexpected_claim):
         await asyncio.wait_for(renewed.wait(), TIMEOUT)
-    finally:
-        await keeper.stop()
     assert store.connections == 3
     warnings = [line for line in caplog.messages if "renewed" in line]
     assert warnings == ["Leases could not be renewed: OSError"]

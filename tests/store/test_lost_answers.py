@@ -1,6 +1,8 @@
 """A database that executes statements while its responses are lost."""
 
 import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,78 +64,77 @@ def test_a_replica_without_database_responses_still_shuts_down(
         assert "Traceback" not in agent.process.log
 
 
+@asynccontextmanager
+async def opened(server: Database, **options: Any) -> AsyncGenerator[PostgresStore]:
+    """Open an empty store."""
+    store = PostgresStore(server.url)
+    await store.start(**options)
+    try:
+        await store.clear()
+        yield store
+    finally:
+        await store.close()
+
+
 @pytest.mark.anyio
 async def test_a_webhook_saved_during_a_change_whose_response_is_lost_is_notified(
     server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresStore(server.url)
-    await store.start()
-    await store.clear()
-    write = store._write
+    async with opened(server) as store:
+        write = store._write
 
-    async def write_and_lose(change: Any) -> None:
-        await write(change)
-        monkeypatch.undo()
-        # the change did not see this webhook, as if it had been saved at the same time
-        await store.save_webhooks("t1", [hook()])
-        raise UnavailableError
+        async def write_and_lose(change: Any) -> None:
+            await write(change)
+            monkeypatch.undo()
+            # the change did not see this webhook, as if it had been saved at the same time
+            await store.save_webhooks("t1", [hook()])
+            raise UnavailableError
 
-    try:
         record, lease = await begun(store)
         monkeypatch.setattr(store, "_write", write_and_lose)
         change = state_change(record, COMPLETED, lease)
         await store.change(change)
         assert await settle_all(store) == [("w1", 3)]
-    finally:
-        await store.close()
 
 
 @pytest.mark.anyio
 async def test_a_webhook_that_a_change_has_missed_is_notified_after_an_outage(
     server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresStore(server.url)
-    await store.start()
-    await store.clear()
-    write, add_missed, failures = store._write, store.add_missed, iter([UnavailableError])
+    async with opened(server) as store:
+        write, add_missed, failures = store._write, store.add_missed, iter([UnavailableError])
 
-    async def write_and_miss(change: Any) -> Any:
-        row = await write(change)
-        if row is not None:  # a webhook that the change did not see
-            await store.save_webhooks("t1", [hook()])
-            row = {**row, "missed": True}
-        return row
+        async def write_and_miss(change: Any) -> Any:
+            row = await write(change)
+            if row is not None:  # a webhook that the change did not see
+                await store.save_webhooks("t1", [hook()])
+                row = {**row, "missed": True}
+            return row
 
-    async def be_unreachable_once(*args: Any) -> None:
-        for error in failures:
-            raise error
-        await add_missed(*args)
+        async def be_unreachable_once(*args: Any) -> None:
+            for error in failures:
+                raise error
+            await add_missed(*args)
 
-    try:
         record, lease = await begun(store)
         monkeypatch.setattr(store, "_write", write_and_miss)
         monkeypatch.setattr(store, "add_missed", be_unreachable_once)
         await store.change(state_change(record, COMPLETED, lease))
         assert await settle_all(store) == [("w1", 3)]
-    finally:
-        await store.close()
 
 
 @pytest.mark.anyio
 async def test_a_change_whose_log_could_not_be_trimmed_is_stored(
     server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresStore(server.url)
-    await store.start(retention=Retention(max_events=1))
-    await store.clear()
-    execute = store._database.execute
+    async with opened(server, retention=Retention(max_events=1)) as store:
+        execute = store._database.execute
 
-    async def fail_to_trim(statement: Any, **parameters: Any) -> None:
-        if statement is sql.trim:
-            raise UnavailableError
-        await execute(statement, **parameters)
+        async def fail_to_trim(statement: Any, **parameters: Any) -> None:
+            if statement is sql.trim:
+                raise UnavailableError
+            await execute(statement, **parameters)
 
-    try:
         record, lease = await begun(store)
         monkeypatch.setattr(store._database, "execute", fail_to_trim)
         change = state_change(record, WORKING, lease)
@@ -143,5 +144,3 @@ async def test_a_change_whose_log_could_not_be_trimmed_is_stored(
         await store.change(state_change(change.record, WORKING, lease))
         assert await versions(store, "t1", after=3) == [4]
         assert await store.events("t1", 0) is None
-    finally:
-        await store.close()

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from itertools import pairwise
@@ -160,19 +160,26 @@ async def metric(peer: Peer, name: str) -> float:
     return float(values[0]) if values else 0
 
 
-async def test_the_metrics_are_correct_after_another_replica_has_taken_over_a_task(
-    server: Database,
-) -> None:
-    server.clear()
-    released, gate = asyncio.Event(), Gate()
+def ending_late(gate: Gate, released: asyncio.Event) -> Callable[[Inputs, Any], Awaitable[Inputs]]:
+    """Return an action that passes *gate*; if canceled there, it ends once it is released."""
 
-    async def stubborn(inputs: Inputs, context: Any) -> Inputs:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
         try:
             await gate(inputs, context)
         except asyncio.CancelledError:
             await released.wait()  # the module takes its time to end
         return inputs
 
+    return act
+
+
+async def test_the_metrics_are_correct_after_another_replica_has_taken_over_a_task(
+    server: Database,
+) -> None:
+    server.clear()
+    released, gate = asyncio.Event(), Gate()
+
+    stubborn = ending_late(gate, released)
     running = "apcore_a2a_active_tasks"
     entered = 'apcore_a2a_tasks_total{skill="work",state="working"}'
     ended = 'apcore_a2a_tasks_total{skill="work",state="completed"}'
@@ -245,15 +252,12 @@ async def test_an_answer_is_accepted_by_a_replica_whose_own_run_is_still_stoppin
     server.clear()
     released, gate = asyncio.Event(), Gate()
 
-    async def stubborn(inputs: Inputs, context: Any) -> Inputs:
-        try:
-            if inputs.get("text") != "blue":
-                await gate(inputs, context)
-        except asyncio.CancelledError:
-            await released.wait()  # the module takes its time to end
-        return inputs
+    stubborn = ending_late(gate, released)
 
-    async with replica(server, ActionModule(stubborn, annotations=REPEATABLE)) as loser:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        return inputs if inputs.get("text") == "blue" else await stubborn(inputs, context)
+
+    async with replica(server, ActionModule(act, annotations=REPEATABLE)) as loser:
         assert loser.agent.keeper is not None
         loser.agent.keeper.claims_orphans = False
         task_id = await loser.start("work", loser.wire.part(data={"text": "?"}))
