@@ -1,4 +1,4 @@
-"""Key sets for Agent Cards: fetched when a card is verified, and kept for a minute."""
+"""Key sets with which Agent Cards are verified, fetched again after a minute."""
 
 import asyncio
 from collections.abc import Collection, Sequence

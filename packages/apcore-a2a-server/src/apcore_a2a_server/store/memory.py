@@ -300,8 +300,8 @@ class InMemoryTaskStore(InProcessStore):
             (name for name in bytes_of if bytes_of[name] > limit), key=bytes_of.__getitem__
         )
         while self.kept_bytes > target:
-            first = [name for name in reversed(owners_above_share) if bytes_of[name] > limit]
-            task_id = self._oldest_ended((*first, owner), kept_ids)
+            above_share = [name for name in reversed(owners_above_share) if bytes_of[name] > limit]
+            task_id = self._oldest_ended((*above_share, owner), kept_ids)
             if task_id is None:
                 return
             self._evict(task_id)

@@ -431,7 +431,7 @@ WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (SELECT FROM hook);
 
 -- postpone: Make all notifications of a webhook due later, and add the attempt to its attempts.
--- The notification that was claimed must not have been claimed again meanwhile, nor its webhook replaced.
+-- The notification must not have been claimed again meanwhile, nor its webhook replaced.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
