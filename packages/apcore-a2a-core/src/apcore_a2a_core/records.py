@@ -27,7 +27,7 @@ Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """Content of a task event: the task itself, a change of its state, or a change of an artifact."""
 
 
-class TaskRecord(Struct):
+class TaskRecord(Struct, gc=False):
     """A task and the server's bookkeeping for it.
 
     Attributes:

@@ -351,6 +351,9 @@ def _convert(obj: Any, path: list[str | int], max_depth: int) -> Any:
         members: dict[str, Any] = {}
         for key, item in obj.items():
             name = key if key.__class__ is str else _name_of(key, path)
+            if item.__class__ is str and name.isascii() and item.isascii():
+                members[name] = item  # the usual case, without a call and the path
+                continue
             path.append(name)
             if not name.isascii():
                 name.encode()

@@ -49,7 +49,7 @@ from .replicas import Replica
 from .webhooks import EditWebhooks, Webhook
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """An event of a task; `version` is also its SSE id."""
 
     version: int
