@@ -216,6 +216,28 @@ async def test_a_remote_task_that_requires_sign_in_pauses_the_local_task_with_it
     assert answers == [[{"text": "done"}]]
 
 
+async def test_a_remote_question_with_an_empty_list_of_choices_keeps_its_text() -> None:
+    def script(request: Request) -> Iterable[Step]:
+        if "taskId" in request.json["params"]["message"]:
+            return rpc(request, result={"task": task()})
+        parts = [{"text": "Which day?"}, {"data": {"input": {"field": "day", "choices": []}}}]
+        question = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": parts}
+        status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": question}
+        return rpc(request, result={"task": task(status=status)})
+
+    with raw(scripted(script, skills=[{"id": "work", "name": "Work"}])) as server:
+        remote = RemoteAgent(server.url, name="c", expose=True)
+        async with serving({}, remote) as gateway:
+            paused = await gateway.client.send_message("hello", skill=skill_of("c"))
+            assert paused.status.state == "input-required"
+            text, data = question_of(paused)
+            assert text == "Which day?"
+            assert data["input"]["field"] == "day"
+            assert "choices" not in data["input"]
+            ended = await gateway.client.reply(paused, "Friday")
+            assert ended.status.state == "completed"
+
+
 async def test_a_message_instead_of_a_task_is_the_result() -> None:
     def script(request: Request) -> Iterable[Step]:
         message = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Hello"}]}

@@ -377,6 +377,8 @@ class Call:
             raise RemoteQuestion(question, data=data, state=state)
         names = request.keys() & {"field", "choices", "schema"}
         members = {name: request[name] for name in names}
+        if members.get("choices") == []:  # our server refuses an empty list
+            del members["choices"]
         question = bare_question(question, request)
         raise RemoteQuestion(question, data=request.get("data"), state=state, **members)
 
@@ -452,7 +454,7 @@ def bare_question(text: str, request: Mapping[str, Any]) -> str:
     if request.get("problem") and len(lines) > 1:
         lines = lines[1:]
     choices: Any = request.get("choices")
-    if is_array(choices):
+    if is_array(choices) and choices:
         line_count = min(len(choices), MAX_CHOICES) + (len(choices) > MAX_CHOICES)
         lines = lines[:-line_count] if len(lines) > line_count else lines
     return "\n".join(lines)
