@@ -221,7 +221,9 @@ class CardVerifier:
         if signature.algorithm not in self._algorithms:
             return
         for key_id, key in self._pinned:
-            if key_id in (None, signature.key_id) and signature.algorithm in key.algorithms:
+            # `kid` is optional in keys and in signatures (RFC 7517 §4.5, RFC 7515 §4.1.4)
+            may_match = None in (key_id, signature.key_id) or key_id == signature.key_id
+            if may_match and signature.algorithm in key.algorithms:
                 yield key
         for key in self._sets.find(signature.key_id, signature.jku):
             if signature.algorithm in key.algorithms:
