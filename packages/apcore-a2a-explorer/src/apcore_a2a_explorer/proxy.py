@@ -2,8 +2,8 @@
 
 The page's policy allows requests only to its own origin, so the proxy forwards them. It is bound
 to loopback, and every path begins with a random token, so that neither other machines nor other
-pages in the browser can use it. It sends requests to one agent only, and never tells
-that agent its own URL.
+pages in the browser can use it. It sends requests to one agent only, and hides the proxy's URL
+from that agent.
 """
 
 import json
@@ -157,9 +157,9 @@ class AgentProxy:
             return response
         if not (response.is_success and is_object(response.content)):
             status = f"HTTP {response.status_code}"
-            content = "the body is not a JSON object" if response.is_success else status
+            problem = "the body is not a JSON object" if response.is_success else status
             raise UnusableAgentError(
-                f"{self.agent} is not an A2A agent: {card_url} has no Agent Card: {content}"
+                f"{self.agent} is not an A2A agent: {card_url} has no Agent Card: {problem}"
             )
         return response
 

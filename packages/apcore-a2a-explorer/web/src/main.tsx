@@ -4,7 +4,7 @@ import { card, loadCard } from "./state/agent";
 import { credentials } from "./state/credentials";
 import { restoreRuns } from "./state/runs";
 import { startPolling } from "./state/live";
-import { discover } from "./state/operate";
+import { loadAccess } from "./state/operate";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
@@ -13,7 +13,7 @@ import { App } from "./views/App";
 restoreRuns();
 void loadCard().then(() => {
   startPolling();
-  credentials.subscribe(() => void discover());
+  credentials.subscribe(() => void loadAccess());
   // loading the inbox without credentials would open the sign-in dialog at once
   if (card.value && (credentials.value || !card.value.schemes.length)) return loadInbox();
   return undefined;

@@ -112,7 +112,7 @@ interface ChosenFileProps {
 
 function ChosenFile({ value, file, label, remove }: ChosenFileProps) {
   return (
-    <p class="given">
+    <p class="chosen-file">
       {file && <span class="breakable">{file.name}, </span>}
       <span class="muted">
         {file && `${sizeOf(file.size)}, `}

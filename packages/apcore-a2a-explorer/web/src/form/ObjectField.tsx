@@ -35,7 +35,7 @@ export function ObjectField({ field, schema }: InputProps) {
             <Members field={isMap ? emptiable(field, schema) : field} schema={schema} />
           </>
         ) : (
-          <p class="absent">
+          <p class="add-line">
             <button
               type="button"
               class="quiet small"
@@ -213,7 +213,7 @@ function NewMember({ field, further, object, change }: NewMemberProps) {
     setError("");
   };
   return (
-    <div class="new">
+    <div class="add-member">
       <input
         aria-label={`New name in ${field.label}`}
         placeholder="Name"

@@ -11,7 +11,7 @@ export type Kind =
   | "number"
   | "boolean"
   | "choice"
-  | "checks"
+  | "checks" // checkboxes
   | "date"
   | "file"
   | "list"
@@ -80,8 +80,8 @@ export const prefixOf = (schema: JsonObject): Json[] =>
   Array.isArray(schema.prefixItems) ? schema.prefixItems : Array.isArray(schema.items) ? schema.items : [];
 
 /**
- * The schema of the items after a tuple's own; undefined if there must be no such items, or the
- * schema does not mention them.
+ * The schema of items after those that a tuple declares one by one; undefined if it allows no more
+ * items, or does not mention any.
  */
 export function restOf(schema: JsonObject): Json | undefined {
   const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
@@ -205,7 +205,7 @@ export function orderOf(schema: JsonObject): string[] {
   return names.sort((left, right) => rank(left) - rank(right));
 }
 
-/** The schema of an object's further members; undefined if the form offers none. */
+/** The schema of an object's members beyond its declared properties; undefined if the form offers none. */
 export function furtherOf(schema: JsonObject): Json | undefined {
   const { additionalProperties, patternProperties } = schema;
   const patterns = isObject(patternProperties) ? Object.values(patternProperties) : [];
@@ -240,7 +240,7 @@ export function startOf(schema: Json | undefined, root: JsonObject, depth = 0): 
 
 function requiredStart(raw: Json, root: JsonObject, depth: number): Json | undefined {
   const schema = resolve(raw, root);
-  // a skill need not know the default of a member that it requires
+  // a skill might not fill in a required member's default, so the form sends it
   if (schema.default !== undefined) return schema.default;
   if (schema.nullable) return null;
   const kind = kindOf(schema, root);

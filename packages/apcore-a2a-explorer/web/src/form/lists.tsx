@@ -90,7 +90,7 @@ function Items({ field, schema, itemSchema, from }: ItemsProps) {
           </div>
         );
       })}
-      <p class="absent">
+      <p class="add-line">
         <button
           type="button"
           class="quiet small"

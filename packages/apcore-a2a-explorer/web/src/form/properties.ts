@@ -1,4 +1,4 @@
-/** The members of a schema as rows of a table for readers. */
+/** The members of a schema, as rows of a table that the page shows. */
 
 import type { Json, JsonObject } from "../protocol/types";
 import { toJson } from "../protocol/json";
@@ -36,53 +36,53 @@ class Reader {
   constructor(private readonly root: JsonObject) {}
 
   /** Add a row for each member or item of *schema*; return whether there are any. */
-  read(schema: JsonObject, depth: number, above: JsonObject[]): boolean {
+  read(schema: JsonObject, depth: number, ancestors: JsonObject[]): boolean {
     const countBefore = this.properties.length;
     const branches = optionsOf(schema, this.root) || isDecimal(schema, this.root) ? [] : branchesOf(schema, this.root);
-    if (branches.length > 1) this.#branches(branches, depth, above);
+    if (branches.length > 1) this.#branches(branches, depth, ancestors);
     else {
       const required = strings(schema.required);
       for (const name of orderOf(schema)) {
-        this.#add(name, propertiesOf(schema)[name]!, depth, above, required.includes(name));
+        this.#add(name, propertiesOf(schema)[name]!, depth, ancestors, required.includes(name));
       }
-      this.#items(schema, depth, above);
+      this.#items(schema, depth, ancestors);
     }
     return this.properties.length > countBefore;
   }
 
-  #items(schema: JsonObject, depth: number, above: JsonObject[]): void {
-    prefixOf(schema).forEach((itemSchema, index) => this.#add(`[${index}]`, itemSchema, depth, above, false));
+  #items(schema: JsonObject, depth: number, ancestors: JsonObject[]): void {
+    prefixOf(schema).forEach((itemSchema, index) => this.#add(`[${index}]`, itemSchema, depth, ancestors, false));
     const rest = prefixOf(schema).length ? restOf(schema) : schema.items;
-    if (isObject(rest)) this.#add("[]", rest, depth, above, false);
+    if (isObject(rest)) this.#add("[]", rest, depth, ancestors, false);
     const further = typeOf(schema) === "object" ? furtherOf(schema) : undefined;
-    if (isObject(further)) this.#add("*", further, depth, above, false);
+    if (isObject(further)) this.#add("*", further, depth, ancestors, false);
   }
 
-  #branches(branches: JsonObject[], depth: number, above: JsonObject[]): void {
+  #branches(branches: JsonObject[], depth: number, ancestors: JsonObject[]): void {
     const names = branchNames(branches, this.root);
     branches.forEach((branch, index) => {
       if (this.properties.length >= MAX_PROPERTIES || depth >= MAX_DEPTH) return;
       this.properties.push({ ...row(`or ${names[index]}`, branch, this.root, depth, false) });
-      if (!isAmong(branch, above)) this.read(branch, depth + 1, [...above, branch]);
+      if (!repeatsAny(branch, ancestors)) this.read(branch, depth + 1, [...ancestors, branch]);
     });
   }
 
-  #add(name: string, raw: Json, depth: number, above: JsonObject[], required: boolean): void {
+  #add(name: string, raw: Json, depth: number, ancestors: JsonObject[], required: boolean): void {
     if (this.properties.length >= MAX_PROPERTIES) return;
     const schema = resolve(raw, this.root);
     const property = row(name, schema, this.root, depth, required);
     this.properties.push(property);
-    if (isAmong(schema, above)) property.type += ", as above";
-    else if (depth < MAX_DEPTH) this.read(schema, depth + 1, [...above, schema]);
+    if (repeatsAny(schema, ancestors)) property.type += ", as above";
+    else if (depth < MAX_DEPTH) this.read(schema, depth + 1, [...ancestors, schema]);
   }
 }
 
 /**
- * Whether a schema has the members or items of a schema above it. The schemas are not compared
- * themselves, since resolving a reference may copy a schema.
+ * Whether a schema has the members or the items of one of its *ancestors*. These are compared
+ * rather than the schemas, since resolving a reference may copy a schema.
  */
-const isAmong = (schema: JsonObject, above: JsonObject[]) =>
-  above.some(
+const repeatsAny = (schema: JsonObject, ancestors: JsonObject[]) =>
+  ancestors.some(
     ({ properties, items }) =>
       (properties !== undefined && properties === schema.properties) ||
       (items !== undefined && items === schema.items),

@@ -1,30 +1,32 @@
 import type { Json, JsonObject } from "../protocol/types";
 import { isObject, strings } from "../protocol/values";
 
-const MAX_STEPS = 32; // levels of references and allOf, and schemas of one allOf
+const MAX_LEVELS = 32; // of references and allOf
+const MAX_ALL_OF = 32; // schemas of one allOf
 
 const resolved = new WeakMap<JsonObject, JsonObject>();
 
 /**
- * The schema with its references followed, `allOf` merged, and null taken out of its types. A
- * schema that also allows null has `nullable`. A schema that is not an object allows any value.
+ * The schema with its references followed, `allOf` merged, and null taken out of its types; the
+ * result has `nullable` if they allow null. A schema that is not an object becomes an empty one, which
+ * allows any value.
  */
 export function resolve(schema: Json | undefined, root: JsonObject): JsonObject {
   if (!isObject(schema)) return {};
   const cached = resolved.get(schema);
   if (cached) return cached;
   resolved.set(schema, {}); // so that a schema that refers only to itself ends here
-  const result = withoutNull(merge(schema, root, MAX_STEPS), root);
+  const result = withoutNull(merge(schema, root, MAX_LEVELS), root);
   resolved.set(schema, result);
   return result;
 }
 
-function merge(schema: Json | undefined, root: JsonObject, steps: number): JsonObject {
-  if (!isObject(schema) || !steps) return {};
+function merge(schema: Json | undefined, root: JsonObject, levels: number): JsonObject {
+  if (!isObject(schema) || !levels) return {};
   const { $ref, allOf, ...own } = schema;
   const parts = [
-    ...(typeof $ref === "string" ? [merge(valueAt(root, $ref), root, steps - 1)] : []),
-    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_STEPS).map((part) => merge(part, root, steps - 1)) : []),
+    ...(typeof $ref === "string" ? [merge(valueAt(root, $ref), root, levels - 1)] : []),
+    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_ALL_OF).map((part) => merge(part, root, levels - 1)) : []),
   ];
   return parts.length ? combine([...parts, own]) : own;
 }

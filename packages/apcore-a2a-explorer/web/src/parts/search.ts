@@ -6,25 +6,25 @@ export interface Found {
   count: number;
 }
 
-/** Whether the name or the value of a member contains *words*, which are in lower case. */
-export const matches = (name: string, value: Json, words: string) =>
-  name.toLowerCase().includes(words) ||
-  ((value === null || typeof value !== "object") && String(value).toLowerCase().includes(words));
+/** Whether the name or the value of a member contains *phrase*, which is in lower case. */
+export const matches = (name: string, value: Json, phrase: string) =>
+  name.toLowerCase().includes(phrase) ||
+  ((value === null || typeof value !== "object") && String(value).toLowerCase().includes(phrase));
 
-/** Find the members of *value* whose name or value contains *words*. */
-export function search(value: Json, words: string): Found {
+/** Find the members of *value* whose name or value contains *phrase*. */
+export function search(value: Json, phrase: string): Found {
   const found: Found = { holders: new Set(), count: 0 };
-  searchMembers(value, words.toLowerCase(), found);
+  searchMembers(value, phrase.toLowerCase(), found);
   return found;
 }
 
-function searchMembers(value: Json, words: string, found: Found): boolean {
+function searchMembers(value: Json, phrase: string, found: Found): boolean {
   if (value === null || typeof value !== "object") return false;
   let hasMatch = false;
   for (const [name, member] of Object.entries(value)) {
-    const isMatch = matches(Array.isArray(value) ? "" : name, member, words);
+    const isMatch = matches(Array.isArray(value) ? "" : name, member, phrase);
     if (isMatch) found.count++;
-    hasMatch = searchMembers(member, words, found) || isMatch || hasMatch;
+    hasMatch = searchMembers(member, phrase, found) || isMatch || hasMatch;
   }
   if (hasMatch) found.holders.add(value);
   return hasMatch;

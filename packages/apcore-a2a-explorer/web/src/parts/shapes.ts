@@ -92,7 +92,7 @@ const STRONG_SIGNS = /^(#{1,6} +\S|```|\|? *:?-{3,}:? *\|)|\*\*[^\s*][^*\n]*\*\*
 const LIST = /(^|\n)([-*] |\d+\. )\S.*\n([-*] |\d+\. )\S/;
 const WEAK_SIGNS = /(^|\n)([-*] |\d+\. |> |\|.*\|)|`[^`]+`|\[[^\]]+\]\(/;
 const MAX_MARKDOWN = 200_000; // characters
-const MAX_MARKDOWN_FIRST = 50_000; // characters, because a stream is parsed again with each piece
+const MAX_MARKDOWN_FIRST = 50_000; // characters; fewer, because a text that streams is parsed again with each piece
 
 /** Whether a text can be shown as Markdown, and whether Markdown is the first choice. */
 export function markdownIn({ text: source = "", mediaType = "" }: Part): { isPossible: boolean; isFirst: boolean } {

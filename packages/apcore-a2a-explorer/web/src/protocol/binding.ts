@@ -1,4 +1,4 @@
-/** The bindings of the protocol to HTTP; results are in the form of JSON-RPC, for dialects. */
+/** The bindings of the protocol to HTTP. All return results in the form of JSON-RPC, which dialects read. */
 
 import type { AgentInterface } from "./card";
 import type { Dialect, RpcRequest } from "./dialect";

@@ -29,7 +29,7 @@ export interface Skill {
 export type SecurityScheme =
   | { name: string; kind: "bearer"; description: string; hint: string }
   | { name: string; kind: "basic"; description: string; hint: string }
-  | { name: string; kind: "apiKey"; description: string; hint: string; location: string; key: string }
+  | { name: string; kind: "apiKey"; description: string; hint: string; location: string; keyName: string }
   | { name: string; kind: "other"; description: string; hint: string };
 
 export interface AgentInterface {
@@ -83,7 +83,7 @@ export function readCard(source: JsonObject): AgentCard {
       url: text(provider.url) ?? "",
     },
     documentationUrl: text(source.documentationUrl),
-    interfaces: interfaces(source),
+    interfaces: readInterfaces(source),
     capabilities: {
       streaming: capabilities.streaming === true,
       push: capabilities.pushNotifications === true,
@@ -104,7 +104,7 @@ export function readCard(source: JsonObject): AgentCard {
   };
 }
 
-function interfaces(source: JsonObject): AgentInterface[] {
+function readInterfaces(source: JsonObject): AgentInterface[] {
   const interfaces = objects(source.supportedInterfaces).map((entry) => ({
     url: text(entry.url) ?? "",
     binding: text(entry.protocolBinding) ?? "",
@@ -133,7 +133,7 @@ export function interfaceOf({ interfaces: all }: AgentCard, version: Version): A
 }
 
 /** The reason why the page can't call an agent in a version. */
-export function unsupported({ interfaces: all }: AgentCard, version: Version): string {
+export function unsupportedReason({ interfaces: all }: AgentCard, version: Version): string {
   const offered = all.map((offer) => `${offer.binding || "an unnamed binding"} of A2A ${offer.version}`);
   const list = [...new Set(offered)].join(", ") || "no interface";
   return `The agent has no interface of A2A ${version} that this page speaks: JSON-RPC or HTTP+JSON. Its card lists ${list}.`;
@@ -158,7 +158,7 @@ function scheme([name, value]: [string, Json]): SecurityScheme {
     const location = text(key.location) ?? text(key.in) ?? "header";
     const keyName = text(key.name) ?? "X-API-Key";
     const hint = `API key (${location} ${keyName})`;
-    return { name, kind: "apiKey", description, hint, location, key: keyName };
+    return { name, kind: "apiKey", description, hint, location, keyName };
   }
   if (http) {
     const kind = text(http.scheme)?.toLowerCase() === "basic" ? "basic" : "bearer";

@@ -12,7 +12,7 @@ const OPERATIONS: Operation[] = [
   { name: "get", id: "t" },
   { name: "cancel", id: "t" },
   { name: "subscribe", id: "t" },
-  { name: "list", query: { state: "working", pageSize: 5, after: "2026-01-01T00:00:00Z" } },
+  { name: "list", query: { state: "working", pageSize: 5, changedAfter: "2026-01-01T00:00:00Z" } },
   { name: "setPush", taskId: "t", config: { url: "https://x.example", token: "x" } },
   { name: "listPush", taskId: "t" },
   { name: "deletePush", taskId: "t", id: "c" },

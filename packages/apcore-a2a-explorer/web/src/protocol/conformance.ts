@@ -6,12 +6,13 @@ import { isObject } from "./values";
 import wireTypes from "./wireTypes.json";
 
 interface Definition {
-  /** The types of the parameters and of the result of each method. */
+  /** For each method, two types: of its `params` and of its result. */
   methods: Record<string, string[]>;
+  /** The types by name; tools/wire_types.py writes them, and explains their notation. */
   types: Record<string, string | Record<string, string | string[]>>;
 }
 const DEFINITIONS = wireTypes as unknown as Record<Version, Definition>;
-const MAX_MISMATCHES = 20; // errors, and as many unknown members, that are shown
+const MAX_MISMATCHES = 20; // maximum of errors shown, and of unknown members shown
 const MAX_UNKNOWN = 1_000; // unknown members of one object
 /** The key under which a type lists the members of which exactly one must be present. */
 const ONE_OF = "?";
@@ -61,7 +62,7 @@ export function versionsOfCard(card: Record<string, unknown>): Version[] {
   return versions;
 }
 
-/** Check an Agent Card against each version whose format it has. Members of either are known. */
+/** Check an Agent Card against each version whose format it has. A member is unknown if none of these has it. */
 export function checkCard(card: unknown): Findings {
   if (!isObject(card)) return NOT_AN_OBJECT;
   const versions = versionsOfCard(card);
@@ -94,7 +95,7 @@ function responseFindings(definition: Definition, type: string, body: string): F
     ...(Number.isInteger(error.code) ? [] : ["error.code: integer expected"]),
     ...(typeof error.message === "string" ? [] : ["error.message: string expected"]),
   ];
-  const unknown = namesBeside(error, ["code", "message", "data"]).map((name) => `error.${name}`);
+  const unknown = unknownNames(error, ["code", "message", "data"]).map((name) => `error.${name}`);
   return [envelope, { errors, unknown }];
 }
 
@@ -105,10 +106,10 @@ function checkEnvelope(source: Record<string, unknown>, members: string[]): Find
     ...(source.jsonrpc === "2.0" ? [] : ['jsonrpc: "2.0" expected']),
     ...(hasId ? [] : ["id: string, number or null expected"]),
   ];
-  return { errors, unknown: namesBeside(source, ["jsonrpc", "id", ...members]) };
+  return { errors, unknown: unknownNames(source, ["jsonrpc", "id", ...members]) };
 }
 
-const namesBeside = (source: Record<string, unknown>, known: string[]) =>
+const unknownNames = (source: Record<string, unknown>, known: string[]) =>
   Object.keys(source).filter((name) => !known.includes(name));
 
 function parsed(source: string): unknown {
@@ -166,6 +167,7 @@ class Checker {
     if (!isObject(value)) return this.#expect(name, value, path);
     for (const [member, type] of Object.entries(members)) {
       if (typeof type !== "string") {
+        // *member* is ONE_OF, and *type* lists members
         const present = type.filter((alternative) => this.#isGiven(value, alternative, members[alternative]));
         if (present.length !== 1) this.#add(`${path}: exactly one of ${type.join(", ")} is needed`);
       } else if (this.#isGiven(value, member, type)) {
@@ -183,7 +185,7 @@ class Checker {
     return Object.hasOwn(value, member) && (value[member] !== null || mayBeNull);
   }
 
-  /** Report the findings of the best alternative: first by `kind`, then by the fewest errors. */
+  /** Report the findings of the alternative that fits best: by its `kind`, then by the number of errors. */
   #alternatives(value: unknown, types: string[], path: string): void {
     if (types.every((alternative) => alternative.startsWith("="))) {
       const options = types.map((alternative) => alternative.slice(1));

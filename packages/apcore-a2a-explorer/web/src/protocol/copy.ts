@@ -12,7 +12,7 @@ export interface Target {
   agent?: string;
   /** The binding of the interface; JSON-RPC if it is not given. */
   binding?: Binding;
-  /** The query parameter for the credentials. */
+  /** The name of the query parameter for the credentials. */
   queryKey?: string;
   /** The header for the credentials, with a variable in their place. */
   credentials?: { header: string; value: string };
@@ -36,13 +36,13 @@ export function asJson(dialect: Dialect, operation: Operation, target: Target): 
 }
 
 export function asCurl(dialect: Dialect, operation: Operation, target: Target): string {
-  const streams = operation.name === "stream" || operation.name === "subscribe";
+  const isStream = operation.name === "stream" || operation.name === "subscribe";
   const { verb, url, body } = requestOf(dialect, operation, target);
   const headers = [...(body ? [CONTENT_TYPE] : []), ...Object.entries(dialect.headers)];
   if (target.lastEventId !== undefined) headers.push(["Last-Event-ID", target.lastEventId]);
   const method = verb === (body ? "POST" : "GET") ? "" : `-X ${verb} `;
   const lines = [
-    `curl -s${streams ? "N" : ""} ${method}${quote(url)}${queryOf(target, url)}`,
+    `curl -s${isStream ? "N" : ""} ${method}${quote(url)}${queryOf(target, url)}`,
     ...headers.map(([name, value]) => `-H ${quote(`${name}: ${value}`)}`),
     // in double quotes, so that the shell expands the variable
     ...(target.credentials
@@ -81,7 +81,7 @@ export function asJavaScript(dialect: Dialect, operation: Operation, target: Tar
   const address = queryKey
     ? `\`${url}${url.includes("?") ? "&" : "?"}${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
     : JSON.stringify(url);
-  const { body, files } = javaScriptBody(dialect, operation, target);
+  const { body, readsFiles } = javaScriptBody(dialect, operation, target);
   const headers = [...(body ? [CONTENT_TYPE] : []), ...Object.entries(dialect.headers)];
   if (lastEventId !== undefined) headers.push(["Last-Event-ID", lastEventId]);
   const lines = headers.map(([name, value]) => `${JSON.stringify(name)}: ${JSON.stringify(value)},`);
@@ -90,7 +90,7 @@ export function asJavaScript(dialect: Dialect, operation: Operation, target: Tar
   }
   const isStream = operation.name === "stream" || operation.name === "subscribe";
   return [
-    ...(files ? ['import { readFile } from "node:fs/promises";', ""] : []),
+    ...(readsFiles ? ['import { readFile } from "node:fs/promises";', ""] : []),
     `const response = await fetch(${address}, {`,
     `  method: "${verb}",`,
     "  headers: {",
@@ -123,15 +123,15 @@ const READ_STREAM = [
   '    if (line.startsWith("data:")) console.log(line.slice(5).trim());',
   "  }",
   "}",
-  "if (pending) console.log(pending); // a refusal is not a stream",
+  "if (pending) console.log(pending); // a refusal is JSON, not a stream",
 ];
 
-/** The body as JavaScript. It reads files, unless large integers require the body as a string. */
-function javaScriptBody(dialect: Dialect, operation: Operation, target: Target): { body: string; files: boolean } {
+/** JavaScript for the body. It reads the files, unless large integers require the body as a string. */
+function javaScriptBody(dialect: Dialect, operation: Operation, target: Target): { body: string; readsFiles: boolean } {
   const source = requestOf(dialect, operation, target).body;
-  if (!source) return { body: "", files: false };
+  if (!source) return { body: "", readsFiles: false };
   // JavaScript would round large integers
-  if (hasLargeIntegers(source)) return { body: JSON.stringify(source), files: false };
+  if (hasLargeIntegers(source)) return { body: JSON.stringify(source), readsFiles: false };
   const names = new Map<string, string>();
   const withMarkers = (part: Part): Part => {
     if (part.raw === undefined) return part;
@@ -147,7 +147,7 @@ function javaScriptBody(dialect: Dialect, operation: Operation, target: Target):
   for (const [marker, name] of names) {
     body = body.replace(`"${marker}"`, () => `await readFile(${JSON.stringify(name)}, "base64")`);
   }
-  return { body, files: names.size > 0 };
+  return { body, readsFiles: names.size > 0 };
 }
 
 function pythonAuth({ credentials, queryKey }: Target): string {
@@ -172,10 +172,10 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
       return withoutImports(`for event in ${subscription}:`, "    print(event)");
     }
     case "list": {
-      const { contextId, state, pageSize, after } = operation.query;
+      const { contextId, state, pageSize, changedAfter } = operation.query;
       const filters = { context_id: contextId, state, page_size: pageSize };
       return withoutImports(
-        ...(after ? ["# the client can't filter by time of change"] : []),
+        ...(changedAfter ? ["# the client can't filter by time of change"] : []),
         `page = client.list_tasks(${keywords(filters)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
     }
     case "setPush": {

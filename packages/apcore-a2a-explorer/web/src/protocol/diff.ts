@@ -25,7 +25,7 @@ export function diffLines(before: string, after: string): DiffLine[] {
 
 const withSign = (sign: DiffLine["sign"], lines: string[]) => lines.map((text) => ({ sign, text }));
 
-/** The lines with their signs, by the longest common subsequence; very long texts are replaced. */
+/** The lines with their signs, by the longest common subsequence. Of very long texts, all lines are removed and added. */
 function changes(oldLines: string[], newLines: string[]): DiffLine[] {
   if (oldLines.length * newLines.length > MAX_CELLS) return [...withSign("-", oldLines), ...withSign("+", newLines)];
   const width = newLines.length + 1;

@@ -1,10 +1,10 @@
-import { isReport } from "./progress";
+import { isProgressReport } from "./progress";
 import type { Artifact, StreamEvent, Task } from "./types";
 
 /**
  * Return the task after *event*. The given *task* must not be used any more: its artifacts grow in
  * place, since they may get thousands of parts. A status message moves to the history when the next
- * status replaces it. A report of progress leaves the status message as it is.
+ * status replaces it. A progress report leaves the status message of the task as it is.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);
@@ -14,7 +14,7 @@ export function fold(task: Task | null, event: StreamEvent): Task | null {
     return { ...current, artifacts: withArtifact(current.artifacts, event.artifact, event.append) };
   }
   const message = current.status.message;
-  if (isReport(event)) return { ...current, status: { ...event.status, message } };
+  if (isProgressReport(event)) return { ...current, status: { ...event.status, message } };
   const isRecorded = !message || current.history.some((earlierMessage) => earlierMessage.messageId === message.messageId);
   const history = isRecorded ? current.history : [...current.history, message];
   return { ...current, history, status: event.status };

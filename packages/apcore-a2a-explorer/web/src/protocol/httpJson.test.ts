@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { bindingOf, jsonRpc } from "./binding";
-import { interfaceOf, readCard, unsupported } from "./card";
+import { interfaceOf, readCard, unsupportedReason } from "./card";
 import { asCurl, asJavaScript, asJson, asPython } from "./copy";
 import { httpJson } from "./httpJson";
 import { parseJson } from "./json";
@@ -170,7 +170,7 @@ describe("the interface of a card", () => {
 
   it("is reported missing, with the names of the interfaces on the card", () => {
     expect(interfaceOf(cardOf(grpc), "1.0")).toBeUndefined();
-    expect(unsupported(cardOf(grpc), "1.0")).toContain("Its card lists GRPC of A2A 1.0.");
+    expect(unsupportedReason(cardOf(grpc), "1.0")).toContain("Its card lists GRPC of A2A 1.0.");
   });
 
   it("is used in copied requests", () => {

@@ -1,4 +1,7 @@
-/** HTTP+JSON: A2A 1.0 §11, and 0.3 with the JSON of its protocol buffers, as the SDKs write it. */
+/**
+ * HTTP+JSON of A2A 1.0 (§11) and of 0.3. For that of 0.3, the SDKs write the JSON of its
+ * protocol buffers, not the JSON of JSON-RPC.
+ */
 
 import type { Binding, WireRequest } from "./binding";
 import { RpcError } from "./errors";
@@ -6,7 +9,7 @@ import { toJson } from "./json";
 import type { JsonObject, Operation, Version } from "./types";
 import { isObject, object, objects, text, withoutUndefined } from "./values";
 
-/** The codes that JSON-RPC has for the reasons of errors (§11.6), and for the codes of gRPC. */
+/** The JSON-RPC code for the reason of an error (§11.6), or for its gRPC status. */
 const CODES: Record<string, number> = {
   TASK_NOT_FOUND: -32001,
   TASK_NOT_CANCELABLE: -32002,
@@ -21,7 +24,7 @@ const CODES: Record<string, number> = {
   UNIMPLEMENTED: -32601,
   RESOURCE_EXHAUSTED: -32029,
 };
-/** The codes for HTTP statuses, for errors without a known code in the body. */
+/** The JSON-RPC code for an HTTP status, used if none can be read from the body. */
 const CODES_OF_STATUS: Record<number, number> = { 400: -32602, 404: -32001, 405: -32601, 501: -32004 };
 const INTERNAL = -32603;
 

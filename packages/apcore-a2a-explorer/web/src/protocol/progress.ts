@@ -22,8 +22,8 @@ export function progressOf(event: StreamEvent): Progress | null {
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
-/** Whether *event* is a progress report of this project's agents; tasks do not keep its message. */
-export const isReport = (event: StreamEvent): boolean =>
+/** Whether *event* is a progress report of an agent of this project. A task does not keep the report's message. */
+export const isProgressReport = (event: StreamEvent): boolean =>
   event.kind === "status" && isObject(event.metadata?.apcore) && event.metadata.apcore.progress === true;
 
 const isKnown = (fraction: number | undefined): fraction is number => fraction !== undefined;

@@ -120,7 +120,7 @@ describe("a card", () => {
   });
 
   it("has security schemes in the formats of both versions", () => {
-    expect(card.schemes).toMatchObject([{ kind: "bearer" }, { kind: "apiKey", key: "X-Key", location: "header" }]);
+    expect(card.schemes).toMatchObject([{ kind: "bearer" }, { kind: "apiKey", keyName: "X-Key", location: "header" }]);
     expect(card.security).toEqual([["bearer"]]);
   });
 });

@@ -9,7 +9,7 @@ export interface Question {
   skill?: string;
   /** The arguments of the call to approve. */
   arguments?: JsonObject;
-  /** The party that decides the approval; if it is the server, any message counts as an answer. */
+  /** `client` or `server`, whichever decides the approval. If it is the server, any message counts as an answer. */
   decidedBy?: string;
   data?: Json;
   choices: string[];

@@ -24,6 +24,7 @@ export interface Recorder {
   piece(text: string): void;
 }
 
+/** The options of a request and its response. */
 export interface Exchange {
   signal?: AbortSignal;
   lastEventId?: string;

@@ -28,4 +28,4 @@ export function readState(name: unknown): TaskState {
   return STATES.includes(state) ? state : "unknown";
 }
 
-export const stateOfV1 = (state: TaskState) => `TASK_STATE_${state.replaceAll("-", "_").toUpperCase()}`;
+export const toV1State = (state: TaskState) => `TASK_STATE_${state.replaceAll("-", "_").toUpperCase()}`;

@@ -2,14 +2,14 @@ import { isTerminal, readState } from "./states";
 import type { Task } from "./types";
 import { object, objects, text } from "./values";
 
-/** An act of a principal other than the task's own, such as an approval. */
+/** An act, such as an approval, of a principal who does not own the task. */
 export interface Decision {
   principal: string;
   act: string;
   timestamp?: string;
 }
 
-/** Facts about a task in the metadata of apcore-a2a; other agents do not send them. */
+/** Facts that only agents of this project add to the metadata of a task. */
 export interface TaskFacts {
   principal?: string;
   traceId?: string;
@@ -44,7 +44,7 @@ export function taskFacts(task: Task): TaskFacts {
 /**
  * The duration of a task in milliseconds; until *now* if it has not ended.
  *
- * If its creation is unknown, undefined for an ended task, else the time since its last change.
+ * If the time of its creation is unknown: the time since its last change, or undefined if the task has ended.
  */
 export function durationOf(task: Task, now: number): number | undefined {
   const changedAt = Date.parse(task.status.timestamp ?? "") || undefined;

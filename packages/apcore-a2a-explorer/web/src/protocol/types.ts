@@ -106,7 +106,7 @@ export interface ListQuery {
   contextId?: string;
   state?: TaskState;
   /** Only tasks that have changed since this time (ISO 8601). */
-  after?: string;
+  changedAfter?: string;
   pageSize?: number;
   pageToken?: string;
   includeArtifacts?: boolean;
@@ -124,5 +124,5 @@ export type Operation =
 
 export type Version = "1.0" | "0.3";
 
-/** The ways to send a message: with a stream, waiting for the result, or in the background. */
+/** Ways to send a message: with a stream, waiting for the result, or (`later`) in the background. */
 export type SendMode = "stream" | "send" | "later";

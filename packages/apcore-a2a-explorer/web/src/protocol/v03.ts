@@ -91,8 +91,8 @@ const listParams = (query: ListQuery) =>
   withoutUndefined({
     contextId: query.contextId || undefined,
     status: query.state,
-    statusTimestampAfter: query.after || undefined,
-    // histories may be large
+    statusTimestampAfter: query.changedAfter || undefined,
+    // histories may be large, so only a list with artifacts has them
     historyLength: query.includeArtifacts ? undefined : 0,
     limit: query.pageSize,
     cursor: query.pageToken || undefined,

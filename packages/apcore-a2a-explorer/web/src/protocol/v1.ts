@@ -1,6 +1,6 @@
 import type { Dialect, RpcRequest } from "./dialect";
 import { artifactEvent, readMessage, readPush, readTask, statusEvent, writePush, type Reader } from "./read";
-import { stateOfV1 } from "./states";
+import { toV1State } from "./states";
 import type { JsonObject, ListQuery, Message, Operation, Part, SendOptions, StreamEvent } from "./types";
 import { object, objects, text, withoutUndefined } from "./values";
 
@@ -96,9 +96,9 @@ function configurationOf(options: SendOptions | undefined) {
 const listParams = (query: ListQuery) =>
   withoutUndefined({
     contextId: query.contextId || undefined,
-    status: query.state && stateOfV1(query.state),
-    statusTimestampAfter: query.after || undefined,
-    // histories may be large
+    status: query.state && toV1State(query.state),
+    statusTimestampAfter: query.changedAfter || undefined,
+    // histories may be large, so only a list with artifacts has them
     historyLength: query.includeArtifacts ? undefined : 0,
     pageSize: query.pageSize,
     pageToken: query.pageToken || undefined,

@@ -1,6 +1,8 @@
 import { digitsOf, MAX_DIGITS, toJson } from "./json";
 import type { Json, JsonObject } from "./types";
 
+// `text`, `strings`, `object` and `objects` return only values that have the type already; they convert nothing
+
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 

@@ -1,6 +1,6 @@
 import { batch, computed, signal } from "@preact/signals";
 import { bindingOf, jsonRpc } from "../protocol/binding";
-import { interfaceOf, readCard, unsupported, type AgentCard } from "../protocol/card";
+import { interfaceOf, readCard, unsupportedReason, type AgentCard } from "../protocol/card";
 import type { Target } from "../protocol/copy";
 import type { Dialect } from "../protocol/dialect";
 import { ConnectionError, describe, HttpError } from "../protocol/errors";
@@ -9,17 +9,18 @@ import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
 import type { Operation, Version } from "../protocol/types";
 import { isObject, text } from "../protocol/values";
 import { credentials, signingIn } from "./credentials";
-import { logRequest, type Logging } from "./log";
+import { logRequest, type LogRecorder } from "./log";
 import { agentUrl } from "./proxied";
 import { dialect, version } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
-/** The URL of the agent (or its proxy). The card may have a URL that the CSP would block. */
+/** The URL of the agent, or of its proxy. It is used instead of the card's URL, which the CSP may block. */
 export const base = new URL(meta?.content || "./", location.href.split("#")[0]).href;
 
 export const card = signal<AgentCard | null>(null);
 export const cardError = signal("");
-export const extended = signal(false);
+/** Whether `card` is the extended card. */
+export const isExtended = signal(false);
 export const skillsById = computed(() => new Map(card.value?.skills.map((skill) => [skill.id, skill])));
 
 /** Whether a skill is destructive, according to the card. */
@@ -30,28 +31,28 @@ export const outputSchemaOf = (skillId: string | undefined) =>
   skillsById.value.get(skillId ?? "")?.outputSchema;
 
 export async function loadCard(): Promise<void> {
-  const entry = newLogEntry(null, dialect());
+  const recorder = newRecorder(null, dialect());
   try {
-    const source = await fetchCard(entry);
+    const source = await fetchCard(recorder);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
-    entry.end();
+    recorder.end();
     await showCard(readCard(source));
   } catch (error) {
-    entry.end(error);
+    recorder.end(error);
     signInIfRefused(error);
     cardError.value =
       error instanceof TypeError ? "The agent can't be reached. Check that it is running." : describe(error);
   }
 }
 
-async function fetchCard(entry: Logging): Promise<unknown> {
+async function fetchCard(recorder: LogRecorder): Promise<unknown> {
   const headers = secretHeaders();
-  entry.request(headers, "");
+  recorder.request(headers, "");
   const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), { headers });
-  entry.response(response.status, response.headers);
+  recorder.response(response.status, response.headers);
   if (!response.ok) throw new HttpError(response.status, await refusalReason(response));
   const source = await response.text();
-  entry.piece(source);
+  recorder.piece(source);
   try {
     return parseJson(source);
   } catch {
@@ -82,7 +83,7 @@ async function showCard(publicCard: AgentCard): Promise<void> {
   const source = hasExtended ? await extendedCard() : undefined;
   batch(() => {
     card.value = isObject(source) ? readCard(source) : publicCard;
-    extended.value = isObject(source);
+    isExtended.value = isObject(source);
     cardError.value = "";
   });
 }
@@ -94,8 +95,8 @@ const extendedCard = () => perform({ name: "extendedCard" }).catch(() => undefin
 const INTERFACE_HEADER = "X-Agent-Interface";
 
 /**
- * The endpoint for a version: the JSON-RPC endpoint of the agent that serves this page, or if the
- * page is a proxy's, the interface in the card. Throws an Error if the card has none.
+ * The endpoint for a version: the JSON-RPC endpoint of the agent if that serves this page; the
+ * interface in the card if a proxy does. Throws an Error if that card has none for the version.
  */
 function endpoint(chosenDialect: Dialect): Endpoint {
   const common = {
@@ -105,7 +106,7 @@ function endpoint(chosenDialect: Dialect): Endpoint {
   };
   if (!agentUrl || !card.value) return { ...common, binding: jsonRpc(), proxyHeaders: {} };
   const chosenInterface = interfaceOf(card.value, chosenDialect.version);
-  if (!chosenInterface) throw new Error(unsupported(card.value, chosenDialect.version));
+  if (!chosenInterface) throw new Error(unsupportedReason(card.value, chosenDialect.version));
   return { ...common, binding: bindingOf(chosenInterface), proxyHeaders: { [INTERFACE_HEADER]: new URL(chosenInterface.url, agentUrl).href } };
 }
 
@@ -137,9 +138,9 @@ function withSecret(url: URL): string {
 }
 
 const ignore = () => {};
-const UNLOGGED: Logging = { request: ignore, response: ignore, piece: ignore, end: ignore };
+const UNLOGGED: LogRecorder = { request: ignore, response: ignore, piece: ignore, end: ignore };
 
-function newLogEntry(operation: Operation | null, { version }: Dialect, lastEventId?: string): Logging {
+function newRecorder(operation: Operation | null, { version }: Dialect, lastEventId?: string): LogRecorder {
   return logRequest(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
 }
 
@@ -149,20 +150,20 @@ export async function perform(
   exchange?: Exchange,
   chosenDialect = dialect(),
 ): Promise<unknown> {
-  const entry = exchange?.isPoll ? UNLOGGED : newLogEntry(operation, chosenDialect);
+  const recorder = exchange?.isPoll ? UNLOGGED : newRecorder(operation, chosenDialect);
   try {
-    const result = await call(endpoint(chosenDialect), operation, { ...exchange, recorder: entry });
-    entry.end();
+    const result = await call(endpoint(chosenDialect), operation, { ...exchange, recorder });
+    recorder.end();
     return result;
   } catch (error) {
-    entry.end(error);
+    recorder.end(error);
     signInIfRefused(error);
     throw error;
   }
 }
 
 /** Request a route below `/apcore/`, which only agents of this project have; return its JSON. */
-export async function callOwnRoute(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
+export async function callApcoreRoute(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
   const url = withSecret(new URL(`apcore/${path}`, base));
   try {
     const response = await fetch(url, { method, headers: secretHeaders() }).catch(() => {
@@ -185,13 +186,13 @@ export async function* listen(
   onOpen: () => void,
   chosenDialect = dialect(),
 ) {
-  const entry = newLogEntry(operation, chosenDialect, exchange.lastEventId);
-  const recording = { ...exchange, recorder: entry };
+  const recorder = newRecorder(operation, chosenDialect, exchange.lastEventId);
+  const options = { ...exchange, recorder };
   try {
-    yield* stream(endpoint(chosenDialect), operation, recording, onOpen);
-    entry.end();
+    yield* stream(endpoint(chosenDialect), operation, options, onOpen);
+    recorder.end();
   } catch (error) {
-    entry.end(error);
+    recorder.end(error);
     signInIfRefused(error);
     throw error;
   }

@@ -10,24 +10,24 @@ import { getTask, inbox, loadInbox } from "./tasks";
 const NOT_WAITING = -32004;
 
 /**
- * Answer a paused task; return the new run, which continues the *earlier* events. *onReply* is
+ * Answer a paused task; return the new run, which continues the *earlierEvents*. *onReply* is
  * called with the run at its first event, or if the answer came too late (`isLate`). After any
  * other refusal, the run has the error.
  */
 export function answer(
   task: Task,
   part: Part,
-  earlier: TimedEvent[],
+  earlierEvents: TimedEvent[],
   onReply: (next: Run) => void,
 ): Run {
   const mode = card.value?.capabilities.streaming ? "stream" : "send";
   const run = start(mode, [part], { taskId: task.id, contextId: task.contextId });
   const messageId = "message" in run.operation ? run.operation.message.messageId : "";
-  run.events = [...earlier];
+  run.events = [...earlierEvents];
   run.task = task;
   const stop = run.changed.subscribe(() => {
     const refused = run.error !== null && run.connection === "ended";
-    if (run.events.length === earlier.length && !refused) return;
+    if (run.events.length === earlierEvents.length && !refused) return;
     queueMicrotask(() => stop());
     void (refused ? afterRefusal(run, task.id, onReply) : afterReply(run, messageId, onReply));
   });
@@ -35,7 +35,7 @@ export function answer(
 }
 
 /** Wait until the agent has accepted or refused an answer; after a refusal, the run has an error. */
-export function waitUntilTaken(run: Run): Promise<void> {
+export function waitUntilHandled(run: Run): Promise<void> {
   const countBefore = run.events.length;
   return new Promise((resolve) => {
     const stop = run.changed.subscribe(() => {
@@ -51,7 +51,7 @@ async function afterReply(run: Run, messageId: string, onReply: (next: Run) => v
   inbox.value = inbox.value?.filter((pausedTask) => pausedTask.id !== id) ?? null;
   onReply(run);
   if (isTerminal(run.task!.status.state)) void loadInbox();
-  // an agent may reply to a late answer with just the task; its history shows if the answer counted
+  // an agent may reply to a late answer with just the task; its history shows whether it has the answer
   const { history } = await getTask(id).catch(() => ({ history: [] as Task["history"] }));
   if (!history.length || history.some((message) => message.messageId === messageId)) return;
   run.isLate = true;

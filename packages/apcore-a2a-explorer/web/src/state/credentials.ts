@@ -6,7 +6,9 @@ export interface Credentials {
   scheme: string;
   /** The place of the secret in requests. */
   location: "header" | "query";
+  /** The name of the header or query parameter. */
   name: string;
+  /** The value of the header or query parameter, with the secret. */
   value: string;
 }
 
@@ -42,7 +44,7 @@ export function unusableReason(scheme: SecurityScheme): string | undefined {
     return "This page can't send these credentials. For mutual TLS, install a client certificate in your browser.";
   }
   if (scheme.kind !== "apiKey") return undefined;
-  if (!HEADER_NAME.test(scheme.key)) {
+  if (!HEADER_NAME.test(scheme.keyName)) {
     return "The Agent Card declares an invalid header or parameter name. Ask the agent's operator to correct it.";
   }
   if (scheme.location === "cookie") {
@@ -54,7 +56,7 @@ export function unusableReason(scheme: SecurityScheme): string | undefined {
 export function credentialsOf(scheme: SecurityScheme, secret: string): Credentials {
   if (scheme.kind === "apiKey") {
     const location = scheme.location === "query" ? "query" : "header";
-    return { scheme: scheme.name, location, name: scheme.key, value: secret };
+    return { scheme: scheme.name, location, name: scheme.keyName, value: secret };
   }
   const secretWithoutScheme = secret.replace(/^(bearer|basic)\s+/i, "");
   const value = scheme.kind === "basic" ? `Basic ${base64(secretWithoutScheme)}` : `Bearer ${secretWithoutScheme}`;

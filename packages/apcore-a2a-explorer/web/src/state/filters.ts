@@ -42,6 +42,6 @@ function storeFilters(filters: SavedFilter[]): void {
   try {
     localStorage.setItem(KEY, JSON.stringify(filters));
   } catch {
-    return; // storage is forbidden or full, so they last until the page is left
+    return; // storage is forbidden or full, so the filters last until the page is left
   }
 }

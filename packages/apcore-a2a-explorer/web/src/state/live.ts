@@ -15,7 +15,7 @@ const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reach
 const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
 const PAGE_SIZE = 50;
 
-/** The latest changed tasks that polling found, and the number of its recoveries from failures. */
+/** The latest changed tasks that polling found, and how many times it has recovered from failures. */
 export const live = signal<{ changed: Task[]; recoveries: number }>({ changed: [], recoveries: 0 });
 
 /** The time of the latest known change, in milliseconds by the agent's clock. */
@@ -68,8 +68,8 @@ async function poll(round: number): Promise<void> {
 /** The tasks that have changed since the last call; none at the first call. */
 async function changes(): Promise<Task[]> {
   const isFirst = latest === undefined;
-  const after = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
-  const { tasks } = await listTasks({ after, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
+  const changedAfter = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
+  const { tasks } = await listTasks({ changedAfter, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
   const changedTasks = tasks.filter((task) => timestamps.get(task.id) !== task.status.timestamp);
   timestamps = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
   const times = tasks.map((task) => Date.parse(task.status.timestamp ?? "")).filter(Boolean);

@@ -43,17 +43,18 @@ export const log = signal<LogEntry[]>([]);
 
 let count = 0;
 
-export interface Logging extends Recorder {
+/** Records one request in the log. */
+export interface LogRecorder extends Recorder {
   end(error?: unknown): void;
 }
 
-/** Log a request. *secretHeader* is the name of the header with the credentials. */
+/** Add a request to the log; return its recorder. *secretHeader* is the name of the header with the credentials. */
 export function logRequest(
   operation: Operation | null,
   version: Version,
   lastEventId?: string,
   secretHeader?: string,
-): Logging {
+): LogRecorder {
   const wire: Wire = { request: "", body: "", head: "", pieces: [], size: 0, isCut: false };
   const entry: LogEntry = { id: ++count, operation, version, lastEventId, at: Date.now(), wire };
   log.value = [entry, ...log.value.slice(0, MAX_ENTRIES - 1)];

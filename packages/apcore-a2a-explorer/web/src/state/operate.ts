@@ -1,50 +1,50 @@
-/** The caller's identity, as the agent sees it, and the agent's own routes that the caller may use. */
+/** The caller's identity, as the agent sees it, and the views of routes below `/apcore/` that the caller may open. */
 
 import { signal } from "@preact/signals";
 import { HttpError } from "../protocol/errors";
-import { readWhoAmI, type WhoAmI } from "../protocol/own";
-import { callOwnRoute, card } from "./agent";
+import { readWhoAmI, type WhoAmI } from "../protocol/apcoreRoutes";
+import { callApcoreRoute, card } from "./agent";
 import { credentials } from "./credentials";
 
-export type OwnView = "now" | "performance" | "webhooks";
+export type ApcoreView = "now" | "performance" | "webhooks";
 
-const ROUTES: Record<OwnView, string> = { now: "now", performance: "skills", webhooks: "webhooks?state=failed&limit=1" };
+const ROUTES: Record<ApcoreView, string> = { now: "now", performance: "skills", webhooks: "webhooks?state=failed&limit=1" };
 
 /** The caller's identity; null if the agent does not report it. */
 export const whoami = signal<WhoAmI | null>(null);
 
 /** The views whose routes the agent has, and lets the caller use. */
-export const ownViews = signal(new Set<OwnView>());
+export const apcoreViews = signal(new Set<ApcoreView>());
 
-/** Whether *error* means that the agent has no such route, or refuses it to this caller. */
-export const isHidden = (error: unknown) => error instanceof HttpError && [401, 403, 404, 405].includes(error.status);
+/** Whether *error* means that the agent has no such route, or does not let the caller use it. */
+export const meansNoRoute = (error: unknown) => error instanceof HttpError && [401, 403, 404, 405].includes(error.status);
 
 /** Ask the agent who the caller is, and which views the caller may use. */
-export async function discover(): Promise<void> {
+export async function loadAccess(): Promise<void> {
   const usedCredentials = credentials.value;
   // asking without credentials would open the sign-in dialog
   if (!card.value || (!usedCredentials && card.value.schemes.length)) return forget();
   try {
-    const answer = readWhoAmI(await callOwnRoute("whoami"));
-    const views = await Promise.all((Object.keys(ROUTES) as OwnView[]).map(checkView));
+    const answer = readWhoAmI(await callApcoreRoute("whoami"));
+    const views = await Promise.all((Object.keys(ROUTES) as ApcoreView[]).map(checkView));
     if (credentials.value !== usedCredentials) return;
     whoami.value = answer;
-    ownViews.value = new Set(views.flatMap((view) => view ?? []));
+    apcoreViews.value = new Set(views.flatMap((view) => view ?? []));
   } catch {
     if (credentials.value === usedCredentials) forget();
   }
 }
 
-async function checkView(view: OwnView): Promise<OwnView | undefined> {
+async function checkView(view: ApcoreView): Promise<ApcoreView | undefined> {
   try {
-    await callOwnRoute(ROUTES[view]);
+    await callApcoreRoute(ROUTES[view]);
     return view;
   } catch (error) {
-    return isHidden(error) ? undefined : view;
+    return meansNoRoute(error) ? undefined : view;
   }
 }
 
 function forget(): void {
   whoami.value = null;
-  ownViews.value = new Set();
+  apcoreViews.value = new Set();
 }

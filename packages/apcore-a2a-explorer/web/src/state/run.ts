@@ -22,7 +22,7 @@ export interface TimedEvent {
 /** A "lost" connection is retried automatically; a "given up" one is not. */
 export type Connection = "idle" | "connecting" | "open" | "lost" | "given up" | "ended";
 
-// milliseconds; several fall within the 3 s after which apcore-a2a cancels a task without clients
+// milliseconds; the first four retries come within 3 s, after which apcore-a2a cancels a task without clients
 const RETRY_DELAYS = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
 const RENDER_INTERVAL = 80; // milliseconds
 const TASK_NOT_FOUND = -32001;
@@ -36,7 +36,7 @@ const REPLAY_TIME = 700; // milliseconds in which events without a time count as
 export class Run {
   task: Task | null = null;
   /** The message that the agent sent instead of a task. */
-  answer: Message | null = null;
+  agentMessage: Message | null = null;
   events: TimedEvent[] = [];
   progress: Progress | null = null;
   connection: Connection = "idle";
@@ -60,9 +60,9 @@ export class Run {
   #watchedSince = 0;
   /** The dialect of the run, even if the user chooses another version meanwhile. */
   #dialect = dialect();
-  /** The request that started it; `operation` is the latest one. */
+  /** The operation that started the run; `operation` is the latest one. */
   sent: Operation;
-  /** Id of its trace (W3C Trace Context), which the agent passes on. */
+  /** Id of the run's trace (W3C Trace Context), which the agent passes on. */
   traceId = randomHex(16);
 
   constructor(
@@ -78,11 +78,11 @@ export class Run {
 
   /** Send without a stream, blocking or not. */
   async send(): Promise<void> {
-    this.#connect("connecting");
+    this.#setConnection("connecting");
     try {
       const exchange = { signal: this.#abort.signal, traceId: this.traceId };
       const result = await perform(this.operation, exchange, this.#dialect);
-      this.take({ at: Date.now(), event: this.#dialect.event(result), wire: result });
+      this.addEvent({ at: Date.now(), event: this.#dialect.event(result), wire: result });
       this.#end();
     } catch (error) {
       this.#fail(error);
@@ -105,7 +105,7 @@ export class Run {
         if (this.events.length > countBefore) attempt = 0;
         this.error = error;
         const wait = RETRY_DELAYS[attempt];
-        this.#connect(wait === undefined ? "given up" : "lost");
+        this.#setConnection(wait === undefined ? "given up" : "lost");
         if (wait === undefined) return;
         await new Promise((resolve) => setTimeout(resolve, wait));
         if (watchNumber !== this.#currentWatch) return;
@@ -160,7 +160,7 @@ export class Run {
     this.#currentWatch++;
     this.endedAt = Date.now();
     this.#abort.abort();
-    this.#connect("ended");
+    this.#setConnection("ended");
   }
 
   async cancel(): Promise<void> {
@@ -173,12 +173,12 @@ export class Run {
     this.touch();
   }
 
-  take(timed: TimedEvent): void {
+  addEvent(timed: TimedEvent): void {
     const { event } = timed;
     if (timed.id !== undefined) this.lastEventId = timed.id;
     this.events.push(timed);
     this.task = fold(this.task, event);
-    if (event.kind === "message") this.answer = event.message;
+    if (event.kind === "message") this.agentMessage = event.message;
     this.progress = progressOf(event) ?? this.progress;
     this.touch();
   }
@@ -191,15 +191,15 @@ export class Run {
   }
 
   async #read(): Promise<void> {
-    if (this.connection !== "lost") this.#connect("connecting");
+    if (this.connection !== "lost") this.#setConnection("connecting");
     const exchange = { signal: this.#abort.signal, lastEventId: this.lastEventId, traceId: this.traceId };
     const onOpen = () => {
       this.error = null;
-      this.#connect("open");
+      this.#setConnection("open");
     };
     for await (const { id, result } of listen(this.operation, exchange, onOpen, this.#dialect)) {
       const event = this.#dialect.event(result);
-      this.take({ id, at: this.#timeOf(event), event, wire: result });
+      this.addEvent({ id, at: this.#timeOf(event), event, wire: result });
       if (this.operation.name === "subscribe" && (await this.#isWaiting())) return;
     }
   }
@@ -230,7 +230,7 @@ export class Run {
     return reported || (now - this.#watchedSince > REPLAY_TIME ? now : undefined);
   }
 
-  #connect(connection: Connection): void {
+  #setConnection(connection: Connection): void {
     this.connection = connection;
     this.touch();
   }
@@ -239,7 +239,7 @@ export class Run {
     if (this.task && isPaused(this.task.status.state)) void loadInbox();
     this.error = null;
     this.endedAt = Date.now();
-    this.#connect("ended");
+    this.#setConnection("ended");
   }
 
   #fail(error: unknown): void {
@@ -248,7 +248,7 @@ export class Run {
     this.error = isAborted ? null : error;
     const isTaskOver = !this.task || isTerminal(this.task.status.state);
     this.isLost = !isTaskOver && error instanceof RpcError && error.code === TASK_NOT_FOUND;
-    this.#connect("ended");
+    this.#setConnection("ended");
   }
 }
 

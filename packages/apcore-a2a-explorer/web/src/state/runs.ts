@@ -21,8 +21,8 @@ const MAX_RUNS = 20; // for each skill
 const MAX_RUNS_WITH_EVENTS = 5; // for each skill
 
 /**
- * The shown run of each skill, by its id, and of each task, by `task <id>`. Runs continue while
- * views change.
+ * The run that is shown for each skill, by the id of the skill, and for each task, by `task <id>`.
+ * Runs continue while views change.
  */
 export const runs = signal(new Map<string, Run>());
 
@@ -66,9 +66,9 @@ export function rememberRun(key: string, run: Run): void {
 export function addRun(skillId: string, run: Run): void {
   rememberRun(skillId, run);
   const earlier = histories.value.get(skillId) ?? [];
-  const answeredRun = earlier.find(({ task }) => task && task.id === run.task?.id);
-  if (answeredRun) Object.assign(run, { sent: answeredRun.sent, startedAt: answeredRun.startedAt });
-  const history = [run, ...earlier.filter((earlierRun) => earlierRun !== answeredRun)].slice(0, MAX_RUNS);
+  const runOfSameTask = earlier.find(({ task }) => task && task.id === run.task?.id);
+  if (runOfSameTask) Object.assign(run, { sent: runOfSameTask.sent, startedAt: runOfSameTask.startedAt });
+  const history = [run, ...earlier.filter((earlierRun) => earlierRun !== runOfSameTask)].slice(0, MAX_RUNS);
   for (const oldRun of history.slice(MAX_RUNS_WITH_EVENTS)) if (!oldRun.isActive) oldRun.events = [];
   histories.value = new Map(histories.value).set(skillId, history);
 }

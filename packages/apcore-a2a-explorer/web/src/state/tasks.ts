@@ -10,7 +10,10 @@ export const listTasks = async (query: ListQuery, exchange?: Exchange): Promise<
 export const getTask = async (id: string): Promise<Task> =>
   dialect().task(await perform({ name: "get", id }));
 
-/** The paused tasks, newest first in each of the two states; null before they are loaded. */
+/**
+ * The paused tasks: those that wait for input, then those that wait for authentication, both newest
+ * first; null before they are loaded.
+ */
 export const inbox = signal<Task[] | null>(null);
 /** Whether more tasks are paused than the inbox holds. */
 export const inboxIsFull = signal(false);

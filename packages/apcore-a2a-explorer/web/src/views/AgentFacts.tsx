@@ -1,4 +1,4 @@
-import { base, card, extended } from "../state/agent";
+import { base, card, isExtended } from "../state/agent";
 import { JsonTree } from "../parts/JsonTree";
 import { Link } from "../parts/Link";
 
@@ -79,7 +79,7 @@ export function AgentFacts() {
           )}
         </dd>
       </dl>
-      {extended.value && <p class="muted">This is the extended Agent Card for your credentials.</p>}
+      {isExtended.value && <p class="muted">This is the extended Agent Card for your credentials.</p>}
       <details>
         <summary>Agent Card as JSON</summary>
         <div class="tree">

@@ -3,7 +3,7 @@ import { counted } from "../parts/counted";
 import { describe } from "../protocol/errors";
 import { approvalAnswer, questionOf } from "../protocol/question";
 import type { Task } from "../protocol/types";
-import { answer, waitUntilTaken } from "../state/answer";
+import { answer, waitUntilHandled } from "../state/answer";
 import type { Run } from "../state/run";
 import { Denial } from "./Decision";
 import { inParallel } from "./inParallel";
@@ -76,7 +76,7 @@ async function decideAll(
     const question = questionOf(task);
     if (!question) return;
     const run = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
-    await waitUntilTaken(run);
+    await waitUntilHandled(run);
     if (run.error) refusals.push(describe(run.error));
   });
   return refusals;

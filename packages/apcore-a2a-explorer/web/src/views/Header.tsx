@@ -3,7 +3,7 @@ import type { Version } from "../protocol/types";
 import { card } from "../state/agent";
 import { href, route } from "../state/route";
 import { theme, version, type Theme } from "../state/settings";
-import { ownViews, type OwnView } from "../state/operate";
+import { apcoreViews, type ApcoreView } from "../state/operate";
 import { inbox, inboxIsFull } from "../state/tasks";
 import { Icon, type IconName } from "./Icon";
 import { Session } from "./Session";
@@ -16,7 +16,7 @@ const SECTIONS: [IconName, string][] = [
   ["requests", "Requests"],
 ];
 
-const OWN_SECTIONS: [OwnView, string][] = [
+const APCORE_SECTIONS: [ApcoreView, string][] = [
   ["now", "Now"],
   ["performance", "Performance"],
   ["webhooks", "Webhooks"],
@@ -33,8 +33,8 @@ export function Header() {
         {SECTIONS.map(([name, label]) => (
           <Entry key={name} name={name} label={label} />
         ))}
-        {ownViews.value.size > 0 && <span class="rail-title">Operate</span>}
-        {OWN_SECTIONS.filter(([name]) => ownViews.value.has(name)).map(([name, label]) => (
+        {apcoreViews.value.size > 0 && <span class="rail-title">Operate</span>}
+        {APCORE_SECTIONS.filter(([name]) => apcoreViews.value.has(name)).map(([name, label]) => (
           <Entry key={name} name={name} label={label} />
         ))}
       </nav>

@@ -1,17 +1,17 @@
 import type { ComponentChildren } from "preact";
 import { counted } from "../parts/counted";
 import { sizeOf } from "../parts/files";
-import { readNow, type Now } from "../protocol/own";
+import { readCurrentFigures, type CurrentFigures } from "../protocol/apcoreRoutes";
 import { healthOf } from "../state/health";
 import { Bars } from "./Bars";
 import { Failure } from "./Errors";
 import { When } from "./When";
 import { duration } from "./times";
-import { useOwnRoute } from "./useOwnRoute";
+import { useApcoreRoute } from "./useApcoreRoute";
 
 /** The figures of the agent at this moment, and of the last hour. */
 export function NowView() {
-  const { data, error } = useOwnRoute("now", readNow);
+  const { data, error } = useApcoreRoute("now", readCurrentFigures);
   return (
     <section class="page wide">
       <header class="row">
@@ -25,7 +25,7 @@ export function NowView() {
   );
 }
 
-function Status({ now }: { now: Now }) {
+function Status({ now }: { now: CurrentFigures }) {
   const health = healthOf({ status: now.status });
   return (
     <span role="status" class={`state ${health?.tone ?? ""}`}>
@@ -41,7 +41,7 @@ export function scopeOf({ scope, workers = 0 }: { scope: string; workers?: numbe
   return "Figures of the process that answered.";
 }
 
-function Figures({ now }: { now: Now }) {
+function Figures({ now }: { now: CurrentFigures }) {
   const { tasks, lastHour, threads, memory, webhooks } = now;
   const waitingCount = sum(tasks.inputRequired, tasks.authRequired);
   return (
@@ -106,7 +106,7 @@ function Figure({ name, value, href, tone = "", children }: FigureProps) {
   );
 }
 
-function Replicas({ now }: { now: Now }) {
+function Replicas({ now }: { now: CurrentFigures }) {
   if (!now.replicas.length) return null;
   return (
     <section aria-labelledby="replicas">

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { readPerformance, type NotableTask, type SkillFigures } from "../protocol/own";
+import { readPerformance, type NotableTask, type SkillFigures } from "../protocol/apcoreRoutes";
 import { skillsById } from "../state/agent";
 import { href } from "../state/route";
 import { StateBadge } from "./Badges";
@@ -8,7 +8,7 @@ import { Failure } from "./Errors";
 import { scopeOf } from "./NowView";
 import { When } from "./When";
 import { duration, shortId } from "./times";
-import { useOwnRoute } from "./useOwnRoute";
+import { useApcoreRoute } from "./useApcoreRoute";
 
 type Order = "runs" | "failed" | "p50" | "p95" | "p99";
 
@@ -22,7 +22,7 @@ const COLUMNS: [Order, string][] = [
 
 /** Rates, latencies and errors of each skill in the last hour. */
 export function PerformanceView() {
-  const { data, error } = useOwnRoute("skills", readPerformance);
+  const { data, error } = useApcoreRoute("skills", readPerformance);
   const [order, setOrder] = useState<Order>("runs");
   const skills = [...(data?.skills ?? [])].sort((a, b) => (b[order] ?? -1) - (a[order] ?? -1));
   return (
@@ -106,7 +106,7 @@ function Row({ figures }: { figures: SkillFigures }) {
 function Details({ figures }: { figures: SkillFigures }) {
   const { id, errors, slowest, failures } = figures;
   return (
-    <div class="three">
+    <div class="details-columns">
       <section>
         <h3>Errors</h3>
         {!errors.length && <p class="muted">No errors</p>}

@@ -1,14 +1,14 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { RpcError } from "../protocol/errors";
-import { readWebhooks } from "../protocol/own";
+import { readWebhooks } from "../protocol/apcoreRoutes";
 import type { PushConfig } from "../protocol/types";
 import { perform } from "../state/agent";
 import { whoami } from "../state/operate";
 import { dialect, version } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
-import { useOwnRoute } from "./useOwnRoute";
+import { useApcoreRoute } from "./useApcoreRoute";
 import { WebhookList } from "./WebhookList";
 
 /** Error code: there is no such task, or it is not the caller's. */
@@ -16,7 +16,7 @@ const NOT_FOUND = -32001;
 
 /** The deliveries to the webhooks of a task, if the agent reports them. */
 function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildren }) {
-  const { data, load } = useOwnRoute(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
+  const { data, load } = useApcoreRoute(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
   if (!data?.length) return null;
   return (
     <>

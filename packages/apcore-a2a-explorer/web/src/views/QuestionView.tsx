@@ -38,9 +38,9 @@ export function QuestionView({ task, run, onReply }: Props) {
         {question.expiresAt && <Countdown time={question.expiresAt} />}
       </header>
       {question.text ? (
-        <p class="asked">{question.text}</p>
+        <p class="question-text">{question.text}</p>
       ) : (
-        <p class="asked">
+        <p class="question-text">
           Run <code class="breakable">{question.skill || "the skill"}</code>
           {hasArguments(question) ? " with these arguments?" : " without arguments?"}
         </p>

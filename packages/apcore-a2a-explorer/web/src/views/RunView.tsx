@@ -92,8 +92,8 @@ function Head({ run }: { run: Run }) {
 }
 
 /** The outcome of a request that created no task. */
-function outcome({ answer, error }: Run): string {
-  if (answer) return "answered";
+function outcome({ agentMessage, error }: Run): string {
+  if (agentMessage) return "answered";
   if (error instanceof RpcError || error instanceof HttpError) return "request failed";
   return error ? "no response" : "stopped";
 }
@@ -227,10 +227,10 @@ const Id = ({ name, id }: { name: string; id: string }) => (
 const traceOf = ({ task, sent, traceId }: Run) =>
   text(object(task?.metadata?.apcore)?.traceId) ?? ("message" in sent ? traceId : undefined);
 
-/** The agent's answer without a task, or the status message of a task that is not paused. */
+/** The message that the agent sent instead of a task, or the status message of a task that is not paused. */
 function AgentMessage({ run }: { run: Run }) {
   void run.changed.value;
-  const message = run.answer ?? (hasQuestion(run) ? undefined : run.task?.status.message);
+  const message = run.agentMessage ?? (hasQuestion(run) ? undefined : run.task?.status.message);
   if (!message?.parts.length) return null;
   return (
     <section class="artifact" aria-label="Message from the agent">

@@ -31,7 +31,7 @@ function SignedInUser() {
   const timeLeft = expiresAt === undefined ? "" : remainingTime(expiresAt - Math.max(now.value, Date.now()));
   const parts = [name || "signed in", ...roles, timeLeft].filter(Boolean);
   return (
-    <p class="who breakable" title={parts.join(" · ")}>
+    <p class="signed-in-user breakable" title={parts.join(" · ")}>
       {parts.join(" · ")}
     </p>
   );

@@ -64,7 +64,7 @@ function queryOf(query: URLSearchParams): ListQuery {
     state: (query.get("state") as TaskState) || undefined,
     contextId: query.get("context") || undefined,
     // the URL may have been edited by hand
-    after: Number.isNaN(after.getTime()) ? undefined : after.toISOString(),
+    changedAfter: Number.isNaN(after.getTime()) ? undefined : after.toISOString(),
     pageSize: PAGE_SIZE,
   };
 }

@@ -39,7 +39,7 @@ export function TaskTable({ tasks, chosen, choose, holders }: Props) {
           <th scope="col" role="columnheader">Duration</th>
           {holders && <th scope="col" role="columnheader">Replica</th>}
           {hasAttempts && <th scope="col" role="columnheader">Attempts</th>}
-          <th scope="col" role="columnheader" class="talk-cell">Conversation</th>
+          <th scope="col" role="columnheader" class="conversation-cell">Conversation</th>
         </tr>
       </thead>
       <tbody role="rowgroup">
@@ -62,7 +62,7 @@ export function TaskTable({ tasks, chosen, choose, holders }: Props) {
             <td role="cell" class="duration-cell number"><Duration task={task} /></td>
             {holders && <td role="cell" class="replica-cell mono" title={holders.get(task.id)}>{holders.get(task.id)}</td>}
             {hasAttempts && <td role="cell" class="attempts-cell number">{facts[index]!.attempts}</td>}
-            <td role="cell" class="talk-cell">
+            <td role="cell" class="conversation-cell">
               <a class="mono" href={href("conversations", task.contextId)} title={task.contextId}>
                 {shortId(task.contextId)}
               </a>

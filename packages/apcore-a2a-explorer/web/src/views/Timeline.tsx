@@ -109,7 +109,7 @@ function Row({ id, timed, index, start, chosen, choose }: RowProps) {
       <span class="mono number">{clockTime(timed.at)}</span>
       <span class="muted number">{sinceOf(timed, start)}</span>
       <span class="kind">{kindOf(event)}</span>
-      <span class="what">{aboutOf(event)}</span>
+      <span class="event-summary">{aboutOf(event)}</span>
     </div>
   );
 }

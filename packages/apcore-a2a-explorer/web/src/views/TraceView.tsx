@@ -2,11 +2,11 @@ import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import { JsonTree } from "../parts/JsonTree";
 import { isTerminal } from "../protocol/states";
-import { readTrace, type Span, type Trace } from "../protocol/own";
+import { readTrace, type Span, type Trace } from "../protocol/apcoreRoutes";
 import type { TaskState } from "../protocol/types";
 import { now } from "../state/clock";
 import { duration } from "./times";
-import { useOwnRoute } from "./useOwnRoute";
+import { useApcoreRoute } from "./useApcoreRoute";
 
 const RUNNING_INTERVAL = 4_000; // milliseconds
 const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
@@ -14,7 +14,7 @@ const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
 /** The spans of a task on a common time axis; nothing if there are none. */
 export function TraceView({ taskId, state }: { taskId: string; state: TaskState }) {
   const interval = isTerminal(state) ? ENDED_INTERVAL : RUNNING_INTERVAL;
-  const { data } = useOwnRoute(`tasks/${encodeURIComponent(taskId)}/trace`, readTrace, interval);
+  const { data } = useApcoreRoute(`tasks/${encodeURIComponent(taskId)}/trace`, readTrace, interval);
   if (!data?.spans.length) return null;
   return (
     <section aria-labelledby="trace">

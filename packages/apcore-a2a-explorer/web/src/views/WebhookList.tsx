@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { counted } from "../parts/counted";
-import { readAttempt, type Attempt, type Webhook } from "../protocol/own";
+import { readAttempt, type Attempt, type Webhook } from "../protocol/apcoreRoutes";
 import { object } from "../protocol/values";
-import { callOwnRoute } from "../state/agent";
+import { callApcoreRoute } from "../state/agent";
 import { href } from "../state/route";
 import { Failure } from "./Errors";
 import { When } from "./When";
@@ -32,7 +32,7 @@ function Entry({ webhook, showsTask, reload }: { webhook: Webhook; showsTask: bo
   const [outcome, setOutcome] = useState("");
   const act = async (name: "test" | "redeliver", describe: (answer: unknown) => string) => {
     try {
-      setOutcome(describe(await callOwnRoute(`tasks/${encodeURIComponent(taskId)}/webhooks/${encodeURIComponent(id)}/${name}`, "POST")));
+      setOutcome(describe(await callApcoreRoute(`tasks/${encodeURIComponent(taskId)}/webhooks/${encodeURIComponent(id)}/${name}`, "POST")));
       setError(null);
     } catch (failure) {
       setOutcome("");

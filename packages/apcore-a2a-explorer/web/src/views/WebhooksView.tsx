@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks";
 import { Choice } from "../parts/Choice";
-import { readWebhooks } from "../protocol/own";
+import { readWebhooks } from "../protocol/apcoreRoutes";
 import { whoami } from "../state/operate";
 import { Failure } from "./Errors";
-import { useOwnRoute } from "./useOwnRoute";
+import { useApcoreRoute } from "./useApcoreRoute";
 import { WebhookList } from "./WebhookList";
 
 const STATES = { All: "all", Active: "active", Failed: "failed" };
@@ -13,7 +13,7 @@ const MAX_WEBHOOKS = 50;
 /** The webhooks of all tasks that the caller may see. */
 export function WebhooksView() {
   const [shown, setShown] = useState<Shown>("All");
-  const { data, error, load } = useOwnRoute(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);
+  const { data, error, load } = useApcoreRoute(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);
   return (
     <section class="page wide">
       <h1>Webhooks</h1>

@@ -4,7 +4,7 @@ import type { Skill } from "../protocol/card";
 import { skillFilter } from "../protocol/groups";
 import { card } from "../state/agent";
 import { credentials, signingIn } from "../state/credentials";
-import { ownViews } from "../state/operate";
+import { apcoreViews } from "../state/operate";
 import { go, href } from "../state/route";
 import { histories } from "../state/runs";
 import { theme, version } from "../state/settings";
@@ -37,11 +37,11 @@ export function commandsFor(query: string): Command[] {
  * and id contain its words, then the rest.
  */
 function skills(query: string): Command[] {
-  const isNamed = skillFilter(query);
+  const matchesQuery = skillFilter(query);
   const start = query.trim().toLowerCase();
   const rank = ({ id, name }: Skill) => {
     if (id.toLowerCase().startsWith(start) || name.toLowerCase().startsWith(start)) return 0;
-    return isNamed({ id, name, description: "", tags: [] }) ? 1 : 2;
+    return matchesQuery({ id, name, description: "", tags: [] }) ? 1 : 2;
   };
   const matchingSkills = (card.value?.skills ?? []).filter(skillFilter(query)).sort((a, b) => rank(a) - rank(b));
   return matchingSkills.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
@@ -72,7 +72,7 @@ function views(): Command[] {
     ["requests", "Requests"],
   ];
   const operatorViews = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
-    ownViews.value.has(name),
+    apcoreViews.value.has(name),
   );
   return [...all, ...operatorViews].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
 }

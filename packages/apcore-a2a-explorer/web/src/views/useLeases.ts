@@ -1,10 +1,10 @@
 import { useRef, useState } from "preact/hooks";
-import { readLeases, type Leases } from "../protocol/own";
+import { readLeases, type Leases } from "../protocol/apcoreRoutes";
 import { isSettled } from "../protocol/states";
 import type { Task } from "../protocol/types";
-import { callOwnRoute } from "../state/agent";
+import { callApcoreRoute } from "../state/agent";
 import { credentials } from "../state/credentials";
-import { isHidden, ownViews } from "../state/operate";
+import { meansNoRoute, apcoreViews } from "../state/operate";
 import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
@@ -17,17 +17,17 @@ export function useLeases(tasks: Task[]): Map<string, string> | undefined {
   const ids = running.map((task) => encodeURIComponent(task.id)).join(",");
   const latest = useRef(ids);
   latest.current = ids;
-  const isOperator = ownViews.value.has("now");
+  const isOperator = apcoreViews.value.has("now");
   const load = async () => {
     if (!isOperator || leases?.isShared === false) return false;
     try {
-      const answer = readLeases(await callOwnRoute(`leases?tasks=${ids}`));
+      const answer = readLeases(await callApcoreRoute(`leases?tasks=${ids}`));
       if (latest.current !== ids) return false;
       setLeases(answer);
       return answer.isShared;
     } catch (error) {
       setLeases(null);
-      return !isHidden(error);
+      return !meansNoRoute(error);
     }
   };
   usePoll(load, INTERVAL, [ids, isOperator, credentials.value]);

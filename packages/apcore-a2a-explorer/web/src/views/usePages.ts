@@ -74,7 +74,7 @@ function withChanges(shown: Task[], changed: Task[], query: ListQuery): Task[] {
 const matches = (task: Task, { state, contextId }: ListQuery) =>
   (!state || task.status.state === state) && (!contextId || task.contextId === contextId);
 
-/** Append a page, without tasks that an earlier page had: tasks that change move between pages. */
+/** Append a page, without tasks that an earlier page had: a change can move a task to another page. */
 function appendPage(tasks: Task[], page: Task[]): Task[] {
   const ids = new Set(tasks.map((task) => task.id));
   return [...tasks, ...page.filter((task) => !ids.has(task.id))];

@@ -44,10 +44,11 @@ export interface Replica {
   isSelf: boolean;
 }
 
-/** The figures of the agent now; unknown ones are undefined or 0. */
-export interface Now {
+/** The current figures of the agent; unknown ones are undefined or 0. */
+export interface CurrentFigures {
   at?: string;
   status: string;
+  /** Whose figures these are: `store` (tasks of all replicas), `workers` (of one replica) or `process`. */
   scope: string;
   workers: number;
   tasks: { submitted?: number; working?: number; inputRequired?: number; authRequired?: number };
@@ -66,7 +67,7 @@ export interface Now {
   replicas: Replica[];
 }
 
-export function readNow(source: unknown): Now {
+export function readCurrentFigures(source: unknown): CurrentFigures {
   const answer = object(source) ?? {};
   const member = (name: string) => object(answer[name]) ?? {};
   const { submitted, working, inputRequired, authRequired } = member("tasks");
@@ -151,6 +152,7 @@ export interface SkillFigures {
 }
 
 export interface Performance {
+  /** Whose figures these are: `workers` (of one replica) or `process`. */
   scope: string;
   since?: string;
   skills: SkillFigures[];

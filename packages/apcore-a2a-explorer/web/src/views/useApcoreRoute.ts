@@ -1,28 +1,28 @@
 import { useRef, useState } from "preact/hooks";
-import { callOwnRoute } from "../state/agent";
+import { callApcoreRoute } from "../state/agent";
 import { credentials } from "../state/credentials";
-import { isHidden } from "../state/operate";
+import { meansNoRoute } from "../state/operate";
 import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
 
 /** The response of a route below `/apcore/`, polled while the page is visible, if the agent has the route. */
-export function useOwnRoute<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
+export function useApcoreRoute<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
   const [data, setData] = useState<T | null>(null);
   const [error, setError] = useState<unknown>(null);
   const latest = useRef(path);
   latest.current = path;
   const load = async () => {
     try {
-      const answer = read(await callOwnRoute(path));
+      const answer = read(await callApcoreRoute(path));
       if (latest.current !== path) return false;
       setData(answer);
       setError(null);
       return true;
     } catch (failure) {
       setError(failure);
-      if (isHidden(failure)) setData(null);
-      return !isHidden(failure);
+      if (meansNoRoute(failure)) setData(null);
+      return !meansNoRoute(failure);
     }
   };
   usePoll(load, interval, [path, credentials.value]);
