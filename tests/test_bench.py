@@ -27,15 +27,10 @@ from tools.benchmarks import (
 )
 from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.clients import import_ratio
-from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
+from tools.benchmarks.figures import FactKey, Figures, Key, Results, percentile
 from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
 from tools.benchmarks.load import Tally
-from tools.benchmarks.peers import ADAPTER, BUSY_SEND, FASTA2A, JS
-from tools.benchmarks.report import Table
-from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, Bench, Plan, figures_of
-from tools.benchmarks.scenarios import BUSY, CARD, GET, MANY_CHUNKS, SEND, STREAM
-from tools.benchmarks.servers import STACKS, ServerFailed, output_of
-from tools.benchmarks.stored import (
+from tools.benchmarks.measured_stores import (
     MEMORY,
     POSTGRESQL,
     SQLITE,
@@ -45,6 +40,11 @@ from tools.benchmarks.stored import (
     places,
     tree_cpu,
 )
+from tools.benchmarks.peers import ADAPTER, BUSY_SEND, FASTA2A, JS
+from tools.benchmarks.report import Table
+from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, Bench, Plan, figures_of
+from tools.benchmarks.scenarios import BUSY, CARD, GET, MANY_CHUNKS, SEND, STREAM
+from tools.benchmarks.servers import STACKS, ServerFailed, output_of
 from tools.benchmarks.stores import Sample
 from tools.benchmarks.subject import task_ids
 from tools.benchmarks.targets import START, Check, checks
@@ -243,9 +243,9 @@ def test_first_events_are_compared_with_a_bare_echo_and_a_limit() -> None:
 def test_single_figures_are_checked_in_the_unit_of_their_limit() -> None:
     results = Results()
     results.add(key("ours", SEND), figures())
-    results.facts[Fact(STACK, "ours", TASK_BYTES)] = 5 * 1024
-    results.facts[Fact(STACK, "ours", LEFTOVER)] = 1
-    results.facts[Fact("", "ours", START)] = 1.5
+    results.facts[FactKey(STACK, "ours", TASK_BYTES)] = 5 * 1024
+    results.facts[FactKey(STACK, "ours", LEFTOVER)] = 1
+    results.facts[FactKey("", "ours", START)] = 1.5
     assert check_of(results, "memory per stored task").verdict == "met by 50 %"
     assert check_of(results, LEFTOVER).missed
     assert check_of(results, START).verdict == "met by 25 %"

@@ -1,7 +1,7 @@
 """Look up known vulnerabilities in the locked dependencies (NFR-SEC-005).
 
-Exit codes: 0 for none, 1 for some or if pip-audit fails, 77 if no package could be looked up,
-as when the package index has no database of vulnerabilities.
+Exit codes: 0 if there are none, 1 if there are some or pip-audit fails, 77 if no package could be
+looked up, as when the package index has no database of vulnerabilities.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
-AUDIT = "pip-audit>=2.9,<3"
+PIP_AUDIT = "pip-audit>=2.9,<3"
 ERROR_LINES = 10
 """How many of the last lines of pip-audit's error output are shown."""
 
@@ -70,7 +70,7 @@ def audit(uv: str) -> Report:
         export = ["export", "--locked", "--no-dev", "--no-emit-workspace", "--no-hashes", "--quiet"]
         subprocess.run([uv, *export, "--output-file", requirements], cwd=ROOT, check=True)
         options = ["--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json"]
-        command = [uv, "tool", "run", "--quiet", "--from", AUDIT, "pip-audit", *options]
+        command = [uv, "tool", "run", "--quiet", "--from", PIP_AUDIT, "pip-audit", *options]
         process = subprocess.run(
             [*command, "-r", requirements], cwd=ROOT, capture_output=True, text=True
         )

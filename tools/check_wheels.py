@@ -1,8 +1,8 @@
 """Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
 
-Each wheel is installed with only its declared dependencies: without extras, then with each extra
-in `IMPORTS` to import its module. With `all`, every public name must be importable. Of the other
-extras, such as those of frameworks, only the requirements are resolved.
+Each wheel is installed with only its declared dependencies: first without extras, then with each
+extra in `IMPORTS`, to import the module named there. With `all`, every public name must be
+importable. Of the other extras, such as those of frameworks, only the requirements are resolved.
 """
 
 import os

@@ -220,8 +220,8 @@ FAULTS = (
         "engine-last-event-id-off-by-one",
         "A reader that resumes with a Last-Event-ID gets that event a second time.",
         f"{SERVER}/engine/handler.py",
-        "(request.last_event_id or 0) if is_resumed",
-        "max((request.last_event_id or 0) - 1, 0) if is_resumed",
+        "(request.last_event_id or 0) if resumes_stream",
+        "max((request.last_event_id or 0) - 1, 0) if resumes_stream",
         (
             "tests/server/test_streams.py::test_a_reader_that_resumes_gets_exactly_the_missed_events",
         ),
@@ -260,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "sqlite-no-lease-check",
-        "A replica can change a task although another replica has taken over its lease.",
+        "A replica can change a task although another replica has taken over the task's lease.",
         f"{SERVER}/store/sqlite/store.py",
         'if change.lease is not None and change.lease.epoch != task_row["epoch"]:',
         'if change.lease is not None and change.lease.epoch > task_row["epoch"]:',

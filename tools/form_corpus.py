@@ -225,7 +225,7 @@ HAND_WRITTEN: list[tuple[str, Any, list[Any]]] = [
 
 
 def entries() -> Iterator[dict[str, Any]]:
-    """Yield the name, the schema and the inputs of each entry, wrapped in the member `value`."""
+    """Yield each entry's name, schema and inputs; each value is the member `value` of an input."""
     for name, kind, values in TYPES:
         model = create_model("Input", value=(kind, ...))
         inputs = [{"value": value} for value in values]

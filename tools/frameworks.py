@@ -2,7 +2,7 @@
 
 Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
 them can't be installed together. Later runs reuse the environment. The versions are the newest at
-the time of the installation, or with `--lowest` those that the extras of the bridges name.
+the time of the installation or, with `--lowest`, the lowest that the bridges' extras allow.
 """
 
 import argparse
@@ -35,7 +35,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "pydantic-ai": ("pydantic-ai-slim",),
     "strands": ("strands-agents",),
 }
-"""The packages of each framework; the version of the first one is shown."""
+"""The packages of each framework; the version of the first package is shown."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no {min(unknown)}; choose {', '.join(FRAMEWORKS)}")
     names = options.names or FRAMEWORKS
     rows = [
-        _test_framework(name, reinstalls=options.full, is_lowest=options.lowest) for name in names
+        _test_framework(name, reinstalls=options.full, uses_lowest=options.lowest) for name in names
     ]
     print(f"\n{'framework':<16}{'version':<12}{'seconds':>8}  result")
     for name, version, seconds, result in rows:
@@ -66,22 +66,24 @@ def has_passed(result: str) -> bool:
     return " passed" in result and " failed" not in result and " error" not in result
 
 
-def _test_framework(name: str, *, reinstalls: bool, is_lowest: bool) -> tuple[str, str, float, str]:
+def _test_framework(
+    name: str, *, reinstalls: bool, uses_lowest: bool
+) -> tuple[str, str, float, str]:
     """Install a framework, run the tests of its bridge, and return a row of the table."""
     print(f"── {name}", flush=True)
     started_at = time.monotonic()
-    environment = FOLDER / (f"{name}-lowest" if is_lowest else name)
+    environment = FOLDER / (f"{name}-lowest" if uses_lowest else name)
     try:
-        _install(name, environment, reinstalls=reinstalls, is_lowest=is_lowest)
+        _install(name, environment, reinstalls=reinstalls, uses_lowest=uses_lowest)
     except subprocess.CalledProcessError:
         return name, "-", time.monotonic() - started_at, "can't be installed"
-    result = _test(name, environment, is_lowest=is_lowest)
+    result = _test(name, environment, uses_lowest=uses_lowest)
     if has_passed(result):
         result += f", coverage {_coverage(environment)}"
     return name, _version(name, environment), time.monotonic() - started_at, result
 
 
-def _install(name: str, environment: Path, *, reinstalls: bool, is_lowest: bool) -> None:
+def _install(name: str, environment: Path, *, reinstalls: bool, uses_lowest: bool) -> None:
     clear = ["--clear"] if reinstalls else ["--allow-existing"]
     subprocess.run([UV, "venv", "--quiet", *clear, str(environment)], check=True)
     folders = [f"packages/apcore-a2a-{distribution}" for distribution in DISTRIBUTIONS]
@@ -90,21 +92,21 @@ def _install(name: str, environment: Path, *, reinstalls: bool, is_lowest: bool)
         *own_packages,
         *TEST_TOOLS,
         *FRAMEWORKS[name],
-        *_requirements_of(name, is_lowest=is_lowest),
+        *_requirements_of(name, uses_lowest=uses_lowest),
     ]
     command = [UV, "pip", "install", "--quiet", "--python", str(environment), *required]
     subprocess.run(command, check=True, cwd=ROOT)
 
 
-def _requirements_of(name: str, *, is_lowest: bool) -> list[str]:
+def _requirements_of(name: str, *, uses_lowest: bool) -> list[str]:
     """Return the requirements of a framework's extra, with their lowest versions if asked for."""
     text = (ROOT / "packages/apcore-a2a-bridges/pyproject.toml").read_text(encoding="utf-8")
     extras: dict[str, list[str]] = tomllib.loads(text)["project"]["optional-dependencies"]
     lines = extras.get(name, [])  # a2a-sdk has no extra: the server needs it
-    return [line.replace(">=", "==") for line in lines] if is_lowest else lines
+    return [line.replace(">=", "==") for line in lines] if uses_lowest else lines
 
 
-def _test(name: str, environment: Path, *, is_lowest: bool) -> str:
+def _test(name: str, environment: Path, *, uses_lowest: bool) -> str:
     """Run the tests, and return the last line of pytest.
 
     With the lowest versions, warnings do not fail tests: those versions use features that later
@@ -115,7 +117,7 @@ def _test(name: str, environment: Path, *, is_lowest: bool) -> str:
     bridge = f"*/apcore_a2a_bridges/{module}*.py"
     command = [*_coverage_command(environment, "run"), "--branch", f"--include={bridge}"]
     command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
-    command += ["-W", "default"] if is_lowest else []
+    command += ["-W", "default"] if uses_lowest else []
     try:
         run = subprocess.run(
             command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=TIMEOUT
@@ -141,7 +143,7 @@ def _coverage(environment: Path) -> str:
 
 def _coverage_command(environment: Path, action: str) -> list[str]:
     python, data = environment / "bin" / "python", environment / "coverage"
-    # the configuration of this project leaves the bridges out
+    # this project's configuration of coverage leaves the bridges out
     return [str(python), "-m", "coverage", action, "--rcfile=", f"--data-file={data}"]
 
 

@@ -33,14 +33,14 @@ TARGETS: dict[str, tuple[type[LoadedAgent | Hosts | Credentials], SearchStrategy
 
 
 def main(
-    arguments: Sequence[str] | None = None, fuzzed: Callable[[], FuzzedAgent] = FuzzedAgent
+    arguments: Sequence[str] | None = None, make_agent: Callable[[], FuzzedAgent] = FuzzedAgent
 ) -> int:
     """Fuzz; return the exit code."""
     options = _parser().parse_args(arguments)
     first_seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"{options.cases:,} cases, --seed {first_seed}", flush=True)
-    make, strategy = TARGETS.get(options.kind, (fuzzed, cases()))
-    with make() as agent:
+    make_target, strategy = TARGETS.get(options.kind, (make_agent, cases()))
+    with make_target() as agent:
         try:
             _fuzz(agent, strategy, options.cases, first_seed)
         except KeyboardInterrupt:

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-MEDIAN, PERCENTILE_95, LONGEST = 8, 35, 50  # code lines of a function's body
-LONG, TINY = 500, 40  # lines of any kind in a module
-TINY_SHARE = 0.1  # of all modules
-MEAN_NAME = 6.5  # characters; the least mean length of local names in each of NAME_FOLDERS
+MAX_MEDIAN, MAX_P95, MAX_FUNCTION_LINES = 8, 35, 50  # code lines of a function's body
+MAX_MODULE_LINES, TINY = 500, 40  # lines of any kind in a module
+MAX_TINY_SHARE = 0.1  # of all modules
+MIN_NAME = 6.5  # characters; the least mean length of local names in each of NAME_FOLDERS
 NAME_FOLDERS = (
     "apcore_a2a_client",
     "apcore_a2a_server/engine",
@@ -165,28 +165,30 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
     """Yield messages about the bounds that the group *name* exceeds."""
     functions = [function for module in modules for function in module.functions]
     counts = [function.own_lines for function in functions]
-    if counts and median(counts) > MEDIAN:
-        yield f"{name}: the median function has {median(counts):g} lines, more than {MEDIAN}"
-    if percentile_95(counts) > PERCENTILE_95:
-        yield f"{name}: 95th percentile {percentile_95(counts)} lines, more than {PERCENTILE_95}:"
+    if counts and median(counts) > MAX_MEDIAN:
+        yield f"{name}: the median function has {median(counts):g} lines, more than {MAX_MEDIAN}"
+    if percentile_95(counts) > MAX_P95:
+        yield f"{name}: 95th percentile {percentile_95(counts)} lines, more than {MAX_P95}:"
         yield from (
-            f"    {f.location}: {f.own_lines} lines"
-            for f in functions
-            if f.own_lines > PERCENTILE_95
+            f"    {f.location}: {f.own_lines} lines" for f in functions if f.own_lines > MAX_P95
         )
     yield from (
-        f"{f.location}: {f.all_lines} lines, more than {LONGEST}"
+        f"{f.location}: {f.all_lines} lines, more than {MAX_FUNCTION_LINES}"
         for f in functions
-        if f.all_lines > LONGEST
+        if f.all_lines > MAX_FUNCTION_LINES
     )
-    yield from (f"{m.path}: {m.lines} lines, more than {LONG}" for m in modules if m.lines > LONG)
+    yield from (
+        f"{m.path}: {m.lines} lines, more than {MAX_MODULE_LINES}"
+        for m in modules
+        if m.lines > MAX_MODULE_LINES
+    )
 
 
 def tiny_excess(modules: list[Module]) -> Iterator[str]:
     """Yield the tiny modules if there are too many."""
     tiny_modules, count = find_tiny_modules(modules)
-    if len(tiny_modules) > TINY_SHARE * count:
-        limit = f"more than {TINY_SHARE:.0%}"
+    if len(tiny_modules) > MAX_TINY_SHARE * count:
+        limit = f"more than {MAX_TINY_SHARE:.0%}"
         yield f"{len(tiny_modules)} of {count} modules have fewer than {TINY} lines, {limit}:"
         yield from (f"    {m.path}: {m.lines} lines" for m in tiny_modules)
 
@@ -221,16 +223,16 @@ def main(packages: Path) -> int:
     for name, modules in rows.items():
         print(row(name, modules))
     means = mean_name_lengths(everything)
-    print(f"\nmean length of local names, must be at least {MEAN_NAME:g} characters:")
+    print(f"\nmean length of local names, must be at least {MIN_NAME:g} characters:")
     print(*(f"    {folder:26}{length:.2f}" for folder, length in means.items()), sep="\n")
     exceeded = dict.fromkeys(
         line for name, modules in rows.items() for line in excesses(name, modules)
     )
     exceeded |= dict.fromkeys(tiny_excess(everything))
     exceeded |= {
-        f"{folder}: the mean local name has {length:.2f} characters, fewer than {MEAN_NAME:g}": None
+        f"{folder}: the mean local name has {length:.2f} characters, fewer than {MIN_NAME:g}": None
         for folder, length in means.items()
-        if length < MEAN_NAME
+        if length < MIN_NAME
     }
     print(*(["\nout of bounds:", *exceeded] if exceeded else []), sep="\n")
     return 1 if exceeded else 0

@@ -2,10 +2,10 @@
 
 Usage: python tools/wire_types.py [FILE]
 
-They come from the protobuf definition of A2A 1.0, and from the JSON schema of 0.3. A type is an
-object of members, each with its type, and `!` if it is required; `?` lists the members of which
-exactly one is present. Other types are texts: `string`, `Part[]` for a list, `string{}` for a map,
-`=user` for a constant, and `Task|Message` for alternatives.
+They come from the protobuf definition of A2A 1.0, and from the JSON schema of 0.3. The type of an
+object maps each member to its type, with a `!` after it if the member is required; the extra key
+`?` lists the members of which exactly one is present. Other types are texts: `string`, `Part[]`
+for a list, `string{}` for a map, `=user` for a constant, and `Task|Message` for alternatives.
 """
 
 import json
@@ -96,7 +96,7 @@ def types_0_3() -> tuple[Types, Types]:
 
 
 def _schema_type(schema: Any, definitions: Any, types: Types) -> str:
-    """Return the type of a schema; add the types that it refers to, to *types*."""
+    """Return the type of a schema; add to *types* those that it refers to."""
     if "$ref" in schema:
         name = str(schema["$ref"].rpartition("/")[2])
         if name not in types:

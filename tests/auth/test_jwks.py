@@ -13,7 +13,7 @@ from apcore_a2a_auth import (
     JWTAuthenticator,
     KeysUnavailableError,
 )
-from apcore_a2a_auth.jwks import COOLDOWN, LIFETIME, MAX_STALE, REFRESH, RETRY
+from apcore_a2a_auth.jwks import COOLDOWN, LIFETIME, MAX_STALE, REFRESH_AGE, RETRY_INTERVAL
 from apcore_a2a_auth.key_sets import KeySets
 
 from tests.client.raw import Request, Step, reply
@@ -161,7 +161,7 @@ async def test_keys_are_refreshed_in_the_background(
     authenticator = jwks_authenticator(issuer)
     assert await accepts(authenticator)
     issuer.open.clear()
-    clock.advance(REFRESH)
+    clock.advance(REFRESH_AGE)
     assert await asyncio.wait_for(accepts(authenticator), PATIENCE)
     issuer.open.set()
     await wait_for_fetches()
@@ -205,7 +205,7 @@ def test_an_event_loop_closed_during_a_fetch_does_not_break_the_next_fetch(
 ) -> None:
     authenticator = jwks_authenticator(issuer)
     assert asyncio.run(accepts(authenticator))
-    clock.advance(REFRESH)
+    clock.advance(REFRESH_AGE)
     issuer.open.clear()
     assert asyncio.run(accepts(authenticator))
     issuer.open.set()
@@ -284,7 +284,7 @@ async def test_an_issuer_that_does_not_respond_is_retried_only_after_a_delay(
         for _ in range(5):
             await unavailable_message(authenticator)
         assert issuer.count_requests() == count
-        clock.advance(RETRY)
+        clock.advance(RETRY_INTERVAL)
     issuer.recover()
     assert await accepts(authenticator)
 
@@ -300,7 +300,7 @@ async def test_the_last_fetched_keys_are_used_for_an_hour(issuer: Issuer, clock:
     assert MAX_STALE == 3600
     await unavailable_message(authenticator)
     issuer.recover()
-    clock.advance(RETRY)
+    clock.advance(RETRY_INTERVAL)
     assert await accepts(authenticator)
 
 
@@ -313,7 +313,7 @@ async def test_callers_do_not_wait_for_an_issuer_that_failed_before(
     clock.advance(LIFETIME)
     assert await accepts(authenticator)
     issuer.open.clear()
-    clock.advance(RETRY)
+    clock.advance(RETRY_INTERVAL)
     assert await asyncio.wait_for(accepts(authenticator), PATIENCE)
     issuer.open.set()
     await wait_for_fetches()
@@ -325,7 +325,7 @@ async def test_a_key_withdrawn_during_an_idle_period_is_refused_after_a_failed_r
     authenticator = jwks_authenticator(issuer)
     assert await accepts(authenticator)
     issuer.drop_connections()
-    clock.advance(REFRESH)
+    clock.advance(REFRESH_AGE)
     assert await accepts(authenticator)
     await wait_for_fetches()
     issuer.recover()
@@ -396,7 +396,7 @@ async def test_an_issuer_with_a_key_url_recovers_after_a_failure(
     issuer.drop_connections()
     await unavailable_message(authenticator, iss="accounts")
     issuer.recover()
-    clock.advance(RETRY)
+    clock.advance(RETRY_INTERVAL)
     assert await accepts(authenticator, iss="accounts")
 
 

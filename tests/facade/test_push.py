@@ -267,7 +267,7 @@ INVALID: dict[tuple[str, ...], str] = {
         "--push-allowed-hosts",
         "a.example:443",
     ): f"{HOSTS_ERROR}: 'a.example:443' does not",
-    (ENABLE_PUSH, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have * only alone",
+    (ENABLE_PUSH, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have * only by itself",
 }
 
 

@@ -55,7 +55,7 @@ def rest_paths(prefix: str) -> Iterator[str]:
     for routes in (rest.ROUTES, rest03.ROUTES):
         for verb, pattern, method in routes:
             path = re.sub(r"\(\?P<\w+>[^()]*\)", "t1", pattern.pattern)
-            matched = rest.route(verb, path, routes)
+            matched = rest.find_route(verb, path, routes)
             assert matched
             assert matched[0] == method
             yield f"/{prefix}{path}"

@@ -117,7 +117,13 @@ class Bench:
     def leftovers(self) -> list[Any]:
         """Return the remains of notifications in the outbox and the queue."""
         outbox, queue = self.store._outbox, self.queue
-        in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes_of, outbox._failing
+        in_outbox = (
+            outbox._queues,
+            outbox._due,
+            outbox._pending,
+            outbox._bytes_of,
+            outbox._tasks_with_failures,
+        )
         in_queue = queue._deliveries, queue._owner_counts, queue._host_counts
         return [remains for remains in (*in_outbox, *in_queue) if remains]
 

@@ -62,7 +62,13 @@ def serving_principals(work: Any = echo, **settings: Any) -> Iterator[tuple[str,
 def leftovers_in(push: Push) -> list[Any]:
     """Return the remains of notifications in the outbox and the queue."""
     outbox, queue = outbox_of(push), push.queue
-    in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes_of, outbox._failing
+    in_outbox = (
+        outbox._queues,
+        outbox._due,
+        outbox._pending,
+        outbox._bytes_of,
+        outbox._tasks_with_failures,
+    )
     return [
         remains
         for remains in (*in_outbox, queue._deliveries, queue._owner_counts, queue._host_counts)

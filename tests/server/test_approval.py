@@ -17,7 +17,7 @@ from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.pauses import Pause
 from apcore_a2a_server.modules.approval import ApprovalPolicy, Approvals, call_key
-from apcore_a2a_server.modules.skills import CHOICE
+from apcore_a2a_server.modules.skills import UNCHOSEN
 from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
@@ -690,17 +690,17 @@ async def test_a_nested_call_is_approved_once_and_runs_once(
 
 
 @pytest.mark.parametrize(
-    ("asks_client", "reads_yaml", "is_for_server"),
+    ("asks_client", "reads_yaml", "server_must_request"),
     [(True, True, True), (True, False, True), (False, True, False), (False, False, True)],
 )
 def test_the_server_requests_approval_where_the_executor_would_not(
-    asks_client: bool, reads_yaml: bool, is_for_server: bool
+    asks_client: bool, reads_yaml: bool, server_must_request: bool
 ) -> None:
-    skill = replace(CHOICE, needs_approval=True)  # only its YAML requires it
+    skill = replace(UNCHOSEN, needs_approval=True)  # only its YAML requires it
     policy = ApprovalPolicy(has_gate=True, asks_client=asks_client, reads_yaml=reads_yaml)
-    assert policy.is_for_server(skill) == is_for_server
-    assert not policy.is_for_server(replace(skill, is_gated=True))
-    assert policy._replace(has_gate=False).is_for_server(replace(skill, is_gated=True))
+    assert policy.server_must_request(skill) == server_must_request
+    assert not policy.server_must_request(replace(skill, is_gated=True))
+    assert policy._replace(has_gate=False).server_must_request(replace(skill, is_gated=True))
 
 
 def test_a_saved_result_is_not_used_for_an_equal_call_without_one() -> None:
@@ -708,8 +708,8 @@ def test_a_saved_result_is_not_used_for_an_equal_call_without_one() -> None:
 
     def resume(done: dict[str, list[Any]]) -> Approvals:
         approvals = Approvals([key, key], json.loads(json.dumps(done)))
-        assert approvals.admit(key, first_call)
-        assert approvals.admit(key, second_call)
+        assert approvals.use_approval(key, first_call)
+        assert approvals.use_approval(key, second_call)
         return approvals
 
     approvals = resume({})

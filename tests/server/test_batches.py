@@ -126,7 +126,7 @@ async def test_an_event_between_two_waits_is_not_missed() -> None:
         waiters.wake("t2", 3)
         waiters.wake("t1", 3)
         assert await waiting
-    assert waiters.tasks() == []
+    assert waiters.task_ids() == []
 
 
 def test_each_idle_wait_ends_ten_seconds_after_its_own_start() -> None:

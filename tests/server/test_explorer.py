@@ -14,7 +14,7 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.app import explorer
 from apcore_a2a_server.app.options import ServeSettings
 from apcore_a2a_server.app.serve import _announce  # noqa: PLC2701 - what is logged at a start
-from apcore_a2a_server.app.supervisor import Started
+from apcore_a2a_server.app.supervisor import StartReport
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -116,7 +116,7 @@ def test_the_url_of_the_page_is_logged_at_the_start(
     app = create_app(modules, url=url, explorer=True, explorer_path=path)
     settings = ServeSettings(host="127.0.0.1", url=url)
     with caplog.at_level(logging.INFO, "apcore_a2a_server"):
-        _announce(settings, Started(1, app.state.explorer))
+        _announce(settings, StartReport(1, app.state.explorer))
     assert f"Explorer: {url}{path}" in caplog.messages
 
 

@@ -13,7 +13,7 @@ import pytest
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
 from apcore import Executor
 from apcore_a2a_server.app.agent import Agent as ServerAgent
-from apcore_a2a_server.modules.threads import large_values, slow_checks
+from apcore_a2a_server.modules.threads import check_threads, value_thread
 from google.protobuf.json_format import ParseDict
 from google.protobuf.json_format import ParseError as ProtoParseError
 from hypothesis import HealthCheck, given, settings
@@ -343,7 +343,7 @@ class FuzzedAgent:
     def _has_threads(self) -> bool:
         """Return whether a thread is running or is about to start."""
         setup = self._agent.setup
-        is_busy = large_values.pending + slow_checks.pending > 0
+        is_busy = value_thread.pending + check_threads.pending > 0
         return is_busy or setup.threads.running > 0 or setup.access.is_validating
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

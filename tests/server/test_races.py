@@ -37,7 +37,7 @@ from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
-from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.modules.threads import value_thread
 from apcore_a2a_server.store import Change, Page, Query, TaskRecord, UnavailableError
 from apcore_a2a_server.store.live import LiveTasks
 from pydantic import BaseModel, Field
@@ -613,9 +613,9 @@ async def test_large_messages_and_answers_are_read_outside_the_event_loop(as_tex
             release.clear()
             request = send_request(task_id=task_id)
             request.params.message.parts = [part]
-            blocker = asyncio.create_task(large_values.call(release.wait, PATIENCE))
+            blocker = asyncio.create_task(value_thread.call(release.wait, PATIENCE))
             send_task = asyncio.create_task(outcome(handler.send(request)))
-            await wait_until(lambda: large_values.pending == 2)
+            await wait_until(lambda: value_thread.pending == 2)
             release.set()
             assert await blocker
             assert await send_task == ("done" if as_text else "InvalidParamsError")

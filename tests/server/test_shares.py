@@ -15,8 +15,8 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.modules.threads import (
     ThreadPool,
     ThreadPoolError,
-    large_values,
-    slow_checks,
+    check_threads,
+    value_thread,
 )
 
 from .checking_client import Answer
@@ -366,15 +366,15 @@ async def test_clients_take_turns_at_slow_checks() -> None:
         {"work": ActionModule(serve, input_schema=schema)}, auth=HeaderAuth()
     ) as peer:
         calls: list[asyncio.Future[Any]] = []
-        await wait_until(lambda: not slow_checks.pending)  # checks of other tests
+        await wait_until(lambda: not check_threads.pending)  # checks of other tests
         for release in releases:
-            calls.append(asyncio.ensure_future(slow_checks.call(hold_thread, release)))
+            calls.append(asyncio.ensure_future(check_threads.call(hold_thread, release)))
         await asyncio.to_thread(both_started.wait)
         try:
             for name in ["ada"] * 3 + ["bob", "cat"]:
                 params = peer.wire.params("work", peer.part(data={"text": name}))
                 calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
-                await wait_until(lambda: slow_checks.pending == len(calls))
+                await wait_until(lambda: check_threads.pending == len(calls))
             releases[0].set()  # the other thread stays busy, so that one check is made at a time
             await asyncio.gather(calls[0], *calls[2:])
         finally:
@@ -396,12 +396,12 @@ async def test_clients_take_turns_at_large_values(content: Any) -> None:
         order.append(context.identity.id)
 
     async with serving({"work": ActionModule(serve, input_schema={})}, auth=HeaderAuth()) as peer:
-        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(large_values.call(release.wait))]
+        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(value_thread.call(release.wait))]
         try:
             for name in ["ada"] * 3 + ["bob"]:
                 params = peer.wire.params("work", peer.part(**content))
                 calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
-                await wait_until(lambda: large_values.pending == len(calls))
+                await wait_until(lambda: value_thread.pending == len(calls))
         finally:
             release.set()
             await asyncio.gather(*calls)

@@ -9,7 +9,6 @@ from apcore_a2a_core.data import Message, Part, Task, TaskState, TaskStatus, Tim
 from apcore_a2a_core.states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, NAMES, WORKING
 from apcore_a2a_server.app.operate import timestamp
 from apcore_a2a_server.app.skill_figures import (
-    BOUNDS,
     MAX_CODES,
     MAX_NOTABLE,
     MAX_SKILLS,
@@ -17,6 +16,7 @@ from apcore_a2a_server.app.skill_figures import (
     NO_ANSWER_CODE,
     OTHER,
     OTHER_CODE,
+    PERCENTILE_BOUNDS,
     SkillFigures,
     SkillHour,
     SkillRecorder,
@@ -126,7 +126,7 @@ def test_percentiles_are_exact_within_an_eighth() -> None:
         assert hour.percentile(share) == pytest.approx(exact, rel=1 / 8)
 
 
-@pytest.mark.parametrize("seconds", [0, 0.0004, 0.02, 7, 3000, 2 * BOUNDS[-1]])
+@pytest.mark.parametrize("seconds", [0, 0.0004, 0.02, 7, 3000, 2 * PERCENTILE_BOUNDS[-1]])
 def test_the_percentile_of_a_single_run_is_close_to_its_duration(seconds: float) -> None:
     figures = SkillFigures()
     worker = Worker(figures)

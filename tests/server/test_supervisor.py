@@ -18,7 +18,7 @@ import signal
 import sys
 
 from apcore_a2a_server.app import supervisor
-from apcore_a2a_server.app.supervisor import Started, Supervisor, Worker
+from apcore_a2a_server.app.supervisor import StartReport, Supervisor, Worker
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 supervisor.RESTART_PAUSES = (0.01,)
@@ -35,13 +35,13 @@ def failing_fork() -> int:
 
 
 def serve(worker: Worker) -> None:
-    worker.report(Started(1, None))
+    worker.report(StartReport(1, None))
     if count == 4:  # the first worker, started again
         os.kill(parent_id, signal.SIGTERM)
     worker.link.recv(16)
 
 
-def on_start(started: Started) -> None:
+def on_start(started: StartReport) -> None:
     os.kill(parent._processes[0].id, signal.SIGKILL)
 
 
@@ -62,11 +62,11 @@ HALF_A_REPORT = """
 import os
 import signal
 
-from apcore_a2a_server.app.supervisor import Started, Supervisor, Worker, _pack
+from apcore_a2a_server.app.supervisor import StartReport, Supervisor, Worker, _pack
 
 
 def serve(worker: Worker) -> None:
-    worker.link.sendall(_pack(Started(1, None))[:-1])
+    worker.link.sendall(_pack(StartReport(1, None))[:-1])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

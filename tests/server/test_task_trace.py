@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from apcore import Executor
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.trace_context import MAX_SPANS, SpanLog, stored_spans
+from apcore_a2a_server.trace_context import MAX_SPANS, SpanLog, parse_spans
 
 from tests.push.receiver import receiving
 from tests.store.conftest import server as server
@@ -340,4 +340,4 @@ def test_spans_that_were_cut_off_count_as_dropped() -> None:
     log = SpanLog()
     log.end_check()
     text = log.dump()
-    assert [chunk.dropped for chunk in stored_spans(text + text[:9])] == [0, 1]
+    assert [chunk.dropped for chunk in parse_spans(text + text[:9])] == [0, 1]

@@ -17,7 +17,7 @@ import pytest
 from apcore import Config, Executor, SchemaLoader, SchemaValidationError
 from apcore_a2a_core.values import LARGE
 from apcore_a2a_server import Limits
-from apcore_a2a_server.modules.core_schemas import union_depth
+from apcore_a2a_server.modules.core_schemas import depth_limit
 from apcore_a2a_server.modules.schema_cache import MAX_ERRORS
 from apcore_a2a_server.modules.validation import (
     TOO_LONG,
@@ -411,7 +411,7 @@ async def test_values_of_recursive_unions_have_a_maximum_depth() -> None:
 
 @pytest.mark.parametrize("model", [Labeled, Leaf, Recursive])
 def test_other_recursive_models_have_no_maximum_depth(model: type[BaseModel]) -> None:
-    assert union_depth(model) is None
+    assert depth_limit(model) is None
 
 
 class Short(BaseModel):

@@ -110,7 +110,7 @@ async def test_health_covers_all_workers() -> None:
         status, document = await health_of(peer)
         assert (status, document["reason"]) == (503, "A worker does not answer")
 
-        figures.drain()
+        figures.set_draining()
         status, document = await health_of(peer)
         assert (status, document["status"]) == (503, "draining")
 

@@ -102,7 +102,8 @@ async def test_a_webhook_that_a_change_has_missed_is_notified_after_an_outage(
     server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(server) as store:
-        write, add_missed, failures = store._write, store.add_missed, iter([UnavailableError])
+        write, add_missed = store._write, store.add_missed_notifications
+        failures = iter([UnavailableError])
 
         async def write_and_miss(change: Any) -> Any:
             row = await write(change)
@@ -118,7 +119,7 @@ async def test_a_webhook_that_a_change_has_missed_is_notified_after_an_outage(
 
         record, lease = await begun(store)
         monkeypatch.setattr(store, "_write", write_and_miss)
-        monkeypatch.setattr(store, "add_missed", be_unreachable_once)
+        monkeypatch.setattr(store, "add_missed_notifications", be_unreachable_once)
         await store.change(state_change(record, COMPLETED, lease))
         assert await settle_all(store) == [("w1", 3)]
 

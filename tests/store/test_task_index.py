@@ -146,7 +146,7 @@ STEP = st.one_of(
 def test_pages_and_totals_are_those_of_a_plain_search(steps: list[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_index, "MAX_BLOCK", 2)
-        patch.setattr(task_index, "MAX_UNLISTED", 2)
+        patch.setattr(task_index, "MAX_UNSORTED", 2)
         model = Model()
         patch.setattr("time.monotonic", lambda: model.now)
         asyncio.run(compare(model, steps))

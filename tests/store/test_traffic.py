@@ -8,7 +8,13 @@ import pytest
 
 from tests.server.checking_client import MODERN
 from tools.benchmarks.apps import ours
-from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, StoreCalls, open_counting_store
+from tools.benchmarks.measured_stores import (
+    MEMORY,
+    POSTGRESQL,
+    SQLITE,
+    StoreCalls,
+    open_counting_store,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 

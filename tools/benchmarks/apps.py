@@ -17,7 +17,7 @@ from tools.benchmarks import bridge_apps, peer_apps
 CARD_PATH = "/.well-known/agent-card.json"
 LOGGED = "ours, logged"
 """The name of this project's server with its access log."""
-OWN = ("ours", LOGGED)
+OUR_SERVERS = ("ours", LOGGED)
 """The names of this project's server."""
 
 
@@ -50,8 +50,11 @@ async def logged() -> Starlette:
     return await ours()
 
 
-def served(name: str, store: object = None) -> Server:
-    """Return the server that `serve` runs, for a name in `OWN`, with tasks in memory or *store*."""
+def our_server(name: str, store: object = None) -> Server:
+    """Return the server that `serve` runs, by a name in `OUR_SERVERS`.
+
+    Tasks are in memory unless a store is given.
+    """
     from apcore_a2a_server.app.options import ServeSettings
     from apcore_a2a_server.app.serve import Server as OwnServer
     from apcore_a2a_server.middleware import set_up_logging

@@ -29,13 +29,13 @@ AGENTS = {"function": [SEND], "generator": [STREAM], "LangGraph": [SEND, STREAM]
 PACKAGES = ("core", "client", "server", "auth", "bridges")
 _COMPLETED = b'"completed"'
 SCENARIOS = [
-    Scenario(SEND, lambda _: messages.text("message/send", "hello"), _COMPLETED, (BUSY,)),
+    Scenario(SEND, lambda _: messages.text_requests("message/send", "hello"), _COMPLETED, (BUSY,)),
     Scenario(
         STREAM,
-        lambda _: messages.text("message/stream", SLOWLY),
+        lambda _: messages.text_requests("message/stream", SLOWLY),
         _COMPLETED,
         (STREAMS,),
-        first=b'"artifact-update"',
+        timed_bytes=b'"artifact-update"',
     ),
 ]
 
@@ -75,40 +75,44 @@ def plan(*, quick: bool) -> Plan:
         stored=0,
         programs=dict.fromkeys(APPS, (str(python), "-m", CHILD)),
         scenarios=SCENARIOS,
-        only={name: AGENTS[name.partition(", ")[2]] for name in APPS},
+        only_scenarios={name: AGENTS[name.partition(", ")[2]] for name in APPS},
         warm_up=20 if quick else 100,
     )
 
 
 def table(results: Results) -> Table:
     """Return our agents' CPU and time to the first artifact, compared with a2a-adapter's."""
-    header = ["agent", "scenario", "CPU us", "of a2a-adapter's", "first artifact ms"]
-    header += ["a2a-adapter's", "x"]
-    rows = [_row(results, agent, name) for agent, names in AGENTS.items() for name in names]
+    header = ["agent", "scenario", "CPU us", "x a2a-adapter", "first artifact ms"]
+    header += ["a2a-adapter's ms", "x"]
+    rows = [
+        _row(results, agent, scenario)
+        for agent, scenarios in AGENTS.items()
+        for scenario in scenarios
+    ]
     return Table(f"Bridges beside {REQUIREMENTS[ADAPTER][0]}, {STACK.name}", header, rows)
 
 
 def checks(results: Results) -> list[Check]:
     """Return checks of the CPU of sends, and of the time to the first artifact of streams."""
     found: list[Check] = []
-    for agent, names in AGENTS.items():
-        for name in names:
-            ours, theirs = _pair(results, agent, name)
-            if name == SEND:
+    for agent, scenarios in AGENTS.items():
+        for scenario in scenarios:
+            ours, theirs = _pair(results, agent, scenario)
+            if scenario == SEND:
                 value, limit = ours.cpu / theirs.cpu, 0.8
             else:
                 value, limit = ours.first_p50 / theirs.first_p50, 0.2
-            figure = "CPU" if name == SEND else "first artifact"
+            figure = "CPU" if scenario == SEND else "first artifact"
             measured = None if math.isnan(value) else value
-            what = f"{agent}, {name}: {figure} vs. a2a-adapter"
+            what = f"{agent}, {scenario}: {figure} vs. a2a-adapter"
             found.append(Check(what, STACK.name, measured, limit, "x"))
     return found
 
 
-def _row(results: Results, agent: str, name: str) -> list[str]:
-    ours, theirs = _pair(results, agent, name)
-    cells = [agent, name, f"{ours.cpu * 1e6:.0f}", f"{ours.cpu / theirs.cpu:.2f} x"]
-    if name == SEND:
+def _row(results: Results, agent: str, scenario: str) -> list[str]:
+    ours, theirs = _pair(results, agent, scenario)
+    cells = [agent, scenario, f"{ours.cpu * 1e6:.0f}", f"{ours.cpu / theirs.cpu:.2f} x"]
+    if scenario == SEND:
         return [*cells, "", "", ""]
     our_first, their_first = ours.first_p50, theirs.first_p50
     ratio = "" if math.isnan(their_first) else f"{our_first / their_first:.2f}"
@@ -119,10 +123,10 @@ def _ms(seconds: float) -> str:
     return "none" if math.isnan(seconds) else f"{seconds * 1e3:.1f}"
 
 
-def _pair(results: Results, agent: str, name: str) -> tuple[Figures, Figures]:
-    connections = BUSY if name == SEND else STREAMS
+def _pair(results: Results, agent: str, scenario: str) -> tuple[Figures, Figures]:
+    connections = BUSY if scenario == SEND else STREAMS
     ours, theirs = (
-        results.figures[Key(STACK.name, f"{library}, {agent}", name, connections)]
+        results.figures[Key(STACK.name, f"{library}, {agent}", scenario, connections)]
         for library in ("ours", ADAPTER)
     )
     return ours, theirs

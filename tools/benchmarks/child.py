@@ -24,8 +24,8 @@ from typing import TextIO
 
 import uvicorn
 
-from tools.benchmarks.apps import APPS, OWN, ours, served
-from tools.benchmarks.stored import StoreCalls, open_counting_store
+from tools.benchmarks.apps import APPS, OUR_SERVERS, our_server, ours
+from tools.benchmarks.measured_stores import StoreCalls, open_counting_store
 
 _POLL = 0.01  # seconds
 
@@ -57,8 +57,8 @@ class _Commands:
     """The commands on standard input, and the answers to them.
 
     Args:
-        answers: Where the answers go.
-        calls: The calls of the store.
+        answers: The stream that the answers are written to.
+        calls: The counted calls of the task store.
     """
 
     def __init__(self, answers: TextIO, calls: StoreCalls) -> None:
@@ -66,7 +66,7 @@ class _Commands:
         self._calls = calls
         self._profiler = cProfile.Profile()
 
-    async def follow(self, server: uvicorn.Server, port: int) -> None:
+    async def answer_all(self, server: uvicorn.Server, port: int) -> None:
         """Report the port when *server* is up, then answer commands until the input ends."""
         while not server.started:  # noqa: ASYNC110 - uvicorn sets no event
             await asyncio.sleep(_POLL)
@@ -105,10 +105,10 @@ def _listener() -> socket.socket:
 
 
 async def _server(options: argparse.Namespace, calls: StoreCalls) -> uvicorn.Server:
-    """Return the server; with httptools, this project's agent gets the server of `serve`."""
+    """Return the server; for this project with httptools, the one that `serve` runs."""
     store = open_counting_store(options.store, calls) if options.store else None
-    if options.server in OWN and options.http == "httptools":
-        return served(options.server, store)
+    if options.server in OUR_SERVERS and options.http == "httptools":
+        return our_server(options.server, store)
     app = await (ours(store) if store else APPS[options.server]())
     config = uvicorn.Config(
         app, http=options.http, ws="none", log_level="warning", access_log=False
@@ -120,11 +120,11 @@ async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
     calls = StoreCalls()
     server, listener = await _server(options, calls), _listener()
     commands = _Commands(answers, calls)
-    following = asyncio.create_task(commands.follow(server, listener.getsockname()[1]))
+    answering = asyncio.create_task(commands.answer_all(server, listener.getsockname()[1]))
     try:
         await server.serve(sockets=[listener])
     finally:
-        following.cancel()
+        answering.cancel()
         commands.report_hot_spots()
 
 

@@ -23,12 +23,12 @@ from tools.benchmarks import (
     workers,
 )
 from tools.benchmarks.apps import LOGGED
-from tools.benchmarks.figures import Fact, Key, Results
+from tools.benchmarks.figures import FactKey, Key, Results
+from tools.benchmarks.measured_stores import MEMORY, NAMES, places
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan, profile
 from tools.benchmarks.scenarios import DIRECT, GET
 from tools.benchmarks.servers import CHILD, STACKS, ServerFailed
-from tools.benchmarks.stored import MEMORY, NAMES, places
 
 IMPORTS = {"apcore_a2a_server.app.app": "apcore", "apcore_a2a_client": "httpx"}
 """Modules whose imports are measured, with the library that each needs in any case."""
@@ -61,17 +61,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
     add("--workers", action="store_true", help="only compare two workers with a single process")
     instructions_help = (
-        "only count instructions per request with valgrind, compared with the record"
+        "only count instructions per request with valgrind, compared with the recorded counts"
     )
     add("--instructions", action="store_true", help=instructions_help)
     peers_help = (
-        "only compare with other A2A servers (installed into .cache), and measure single figures"
+        "only compare with other A2A servers (installed into .cache); also measure start-up and "
+        "memory of this project"
     )
     add("--peers", action="store_true", help=peers_help)
     bridges_help = "only compare the bridges with a2a-adapter (installed into .cache)"
     add("--bridges", action="store_true", help=bridges_help)
     add("--remote", action="store_true", help="only measure calls of remote skills by a gateway")
-    add("--record", action="store_true", help="with --instructions: record the numbers")
+    add("--record", action="store_true", help="with --instructions: record the counts")
     store_help = "only measure the stores; with --profile, profile the server over them"
     add(
         "--store",
@@ -132,7 +133,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         bursts=1 if options.quick else 2,
         seconds=0.12 if options.quick else 0.5,
         stored=2_000 if options.quick else 10_000,
-        only={LOGGED: [GET]},
+        only_scenarios={LOGGED: [GET]},
         programs={"old": (options.old_python, "-m", CHILD)} if options.old_python else {},
     )
 
@@ -147,7 +148,7 @@ def _store_plan(options: argparse.Namespace) -> stores.Plan:
 
 
 def _compare_peers(*, quick: bool) -> list[Table]:
-    """Measure other A2A servers, and single figures of this project; return the tables."""
+    """Measure other A2A servers, and start-up and memory of this project; return the tables."""
     results = Results()
     _measure(peers.plan(results, quick=quick), results, quick=quick)
     checks = report.check_table(peers.checks(results))
@@ -180,29 +181,29 @@ def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
 def _measure_processes(
     plan: Plan, results: Results, say: Callable[[str], None], *, quick: bool
 ) -> None:
-    """Measure apcore alone, and single figures of this project, each in a process of its own."""
+    """Measure apcore alone, and this project without load, each in a process of its own."""
     say("apcore alone, building a card, starting the command")
-    calls, times = (300, 1) if quick else (1500, 3)
+    calls, runs = (300, 1) if quick else (1500, 3)
     for stack in plan.stacks:
         with _RecordFailure(results, say, DIRECT):
             figures = inprocess.measure_direct(stack.loop, calls)
             results.add(Key(stack.name, "apcore", DIRECT, 1), figures)
-    singles: dict[str, Callable[[], float]] = {
+    measurements: dict[str, Callable[[], float]] = {
         targets.STREAM_BYTES: lambda: inprocess.measure_streams(100 if quick else 1000),
         targets.CREATE: inprocess.measure_create,
         targets.CARD_BUILD: lambda: inprocess.measure_card(100),
-        targets.START: lambda: startup.measure_start(times),
-        targets.HELP: lambda: startup.measure_help(times),
+        targets.START: lambda: startup.measure_start(runs),
+        targets.HELP: lambda: startup.measure_help(runs),
     }
-    for name, measure in singles.items():
+    for name, measure in measurements.items():
         with _RecordFailure(results, say, name):
-            results.facts[Fact("", "ours", name)] = measure()
+            results.facts[FactKey("", "ours", name)] = measure()
     for module, base in IMPORTS.items():
         name = f"import {module}"
         with _RecordFailure(results, say, name):
-            seconds, ratio = clients.import_ratio(module, times, base)
-            results.facts[Fact("", "ours", f"{name}, CPU")] = seconds
-            results.facts[Fact("", "ours", f"{name}, in multiples of {base}")] = ratio
+            seconds, ratio = clients.import_ratio(module, runs, base)
+            results.facts[FactKey("", "ours", f"{name}, CPU")] = seconds
+            results.facts[FactKey("", "ours", f"{name}, in multiples of {base}")] = ratio
 
 
 class _RecordFailure:

@@ -49,22 +49,23 @@ def measure(*, quick: bool) -> list[Table]:
     Raises:
         ServerFailed: The server did not start, or an import failed.
     """
-    times, calls = (5, 100) if quick else (25, 500)
+    runs, calls = (5, 100) if quick else (25, 500)
     with serving() as (port, _):
         costs = asyncio.run(_costs(f"http://127.0.0.1:{port}", calls))
-    return [_import_table(times), _cost_table(costs)]
+    return [_import_table(runs), _cost_table(costs)]
 
 
-def import_ratio(module: str, times: int, base: str = "httpx") -> tuple[float, float]:
+def import_ratio(module: str, runs: int, base: str = "httpx") -> tuple[float, float]:
     """Return the CPU seconds to import *module* and *base*, and their ratio to *base* alone.
 
-    The seconds are the best, the ratio the median of *times* processes with compiled bytecode.
+    The seconds are the least, and the ratio is the median, of *runs* processes with compiled
+    bytecode.
     """
     samples = []
     with tempfile.TemporaryDirectory() as folder:
         inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment = {**inherited, "PYTHONPYCACHEPREFIX": folder}
-        for _ in range(times + 1):  # the first run compiles
+        for _ in range(runs + 1):  # the first run compiles
             code = IMPORT_SCRIPT.format(module=module, base=base)
             command = [sys.executable, "-c", code]
             result = subprocess.run(command, env=environment, capture_output=True, check=False)
@@ -76,10 +77,10 @@ def import_ratio(module: str, times: int, base: str = "httpx") -> tuple[float, f
     return min(seconds), statistics.median(ratios)
 
 
-def _import_table(times: int) -> Table:
+def _import_table(runs: int) -> Table:
     rows = []
     for module in IMPORTS:
-        seconds, ratio = import_ratio(module, times)
+        seconds, ratio = import_ratio(module, runs)
         goal = f"at most {IMPORT_LIMIT}" if module == IMPORTS[0] else ""
         rows.append([f"import {module}", goal, f"{seconds * 1e3:.0f}", f"{ratio:.2f}"])
     return Table("Import", ["what", "goal", "CPU ms", "x import httpx"], rows)
@@ -118,7 +119,7 @@ async def _cost(call: Call, calls: int) -> float:
 
 @asynccontextmanager
 async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Call]]]:
-    """Yield a send and a get by each client: httpx with JSON alone, ours, and the SDK's."""
+    """Yield functions that send a message or get a task, by operation and by client."""
     http = httpx.AsyncClient()
     config = ClientConfig(streaming=False, httpx_client=http)
     sdk = await create_client(url, config)

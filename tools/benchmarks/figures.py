@@ -28,6 +28,7 @@ class Figures:
     cpu: float
     """CPU of the server process (user and system) per answer."""
     p50: float
+    """From each request to the end of its answer."""
     p99: float
     first_p50: float = math.nan
     """From sending the request to the first event that the scenario asks for."""
@@ -65,8 +66,8 @@ class Key(NamedTuple):
     connections: int
 
 
-class Fact(NamedTuple):
-    """The key of a single number; stack or server is empty if it has none."""
+class FactKey(NamedTuple):
+    """The key of a single number, which has no stack or server if these are empty."""
 
     stack: str
     server: str
@@ -78,7 +79,7 @@ class Results:
     """All results of a run."""
 
     figures: dict[Key, Figures] = field(default_factory=dict)
-    facts: dict[Fact, float] = field(default_factory=dict)
+    facts: dict[FactKey, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """A line for each load with wrong answers or a failed server."""
     unavailable: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Measurements without a network: apcore, a store, building an application and its card, streams.
 
-As a program it prints one JSON object, so that each measurement has a fresh process.
+Each function runs this module as a program, in a fresh process, which prints its results as JSON.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def measure_direct(loop: str, calls: int) -> Figures:
     Raises:
         ServerFailed: apcore cannot be called.
     """
-    return Figures(**_run_in_process(["direct", "--loop", loop, "--count", str(calls)]))
+    return Figures(**_run_new_process(["direct", "--loop", loop, "--count", str(calls)]))
 
 
 def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict[str, float]:
@@ -35,16 +35,16 @@ def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict
         ServerFailed: The store could not be used.
     """
     options = ["--address", address, "--count", str(callers), "--seconds", str(seconds)]
-    return _run_in_process(["store", "--loop", loop, *options])
+    return _run_new_process(["store", "--loop", loop, *options])
 
 
 def measure_card(modules: int) -> float:
-    """Return the seconds from a registry of *modules* modules to the first answer with its card.
+    """Return the seconds to create an application of *modules* modules and get its Agent Card.
 
     Raises:
         ServerFailed: The application could not be built.
     """
-    return float(_run_in_process(["card", "--count", str(modules)])["seconds"])
+    return float(_run_new_process(["card", "--count", str(modules)])["seconds"])
 
 
 def measure_create() -> float:
@@ -53,7 +53,7 @@ def measure_create() -> float:
     Raises:
         ServerFailed: The application could not be built.
     """
-    return float(_run_in_process(["create", "--count", "1"])["seconds"])
+    return float(_run_new_process(["create", "--count", "1"])["seconds"])
 
 
 def measure_streams(count: int) -> float:
@@ -64,10 +64,10 @@ def measure_streams(count: int) -> float:
     Raises:
         ServerFailed: A stream could not be opened.
     """
-    return float(_run_in_process(["streams", "--count", str(count)])["bytes"])
+    return float(_run_new_process(["streams", "--count", str(count)])["bytes"])
 
 
-def _run_in_process(arguments: list[str]) -> dict[str, Any]:
+def _run_new_process(arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tools.benchmarks.inprocess", *arguments]
     result: dict[str, Any] = json.loads(output_of(command, _LIMIT).splitlines()[-1])
     return result
@@ -123,7 +123,7 @@ async def _measure_store(address: str, callers: int, seconds: float) -> dict[str
 
 
 async def _create_and_complete(store: Any) -> None:
-    """Write what a send writes: a working task, then its artifact and its final state."""
+    """Write what a server writes for a message: a running task, its artifact and its end."""
     from apcore_a2a_core.states import COMPLETED
     from apcore_a2a_server.engine.messages import new_id
     from apcore_a2a_server.store.testing.samples import (
@@ -206,7 +206,7 @@ async def _open_stream(app: Any, request: bytes, disconnect: asyncio.Event) -> "
 
     scope, body = asgi_request(request)
     received = [{"type": "http.request", "body": body, "more_body": False}]
-    # An event per stream would add 0.7 KB to each of them.
+    # a Future, and one `disconnect` for all: an asyncio.Event per stream would add 0.7 KB
     chunk: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def receive() -> Any:

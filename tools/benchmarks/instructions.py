@@ -1,8 +1,8 @@
 """Instructions per request, counted by valgrind: load on the machine does not change them.
 
 The application is called in its own process without a network, under `valgrind --tool=callgrind`.
-The figures in `instructions.json` are a gate: a scenario that costs over 3 % more fails. Each set
-of figures is for one version of Python, one version of apcore, and one kind of processor.
+The figures in `instructions.json` are a gate: a scenario fails if its cost has grown by over 3 %.
+Each set of figures is for one version of Python, one version of apcore, and one kind of processor.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ REQUESTS = 100
 """Number of requests that are counted for each scenario; for the long stream, a fifth of it."""
 CHUNKS = 50
 """Number of chunks by which the long stream exceeds the short one."""
-LONG = "long stream"
+LONG_STREAM = "long stream"
 _LIMIT = 900.0  # seconds; valgrind makes the program some fifty times slower
 _POLL = 0.02  # seconds
 
@@ -116,13 +116,14 @@ def _count(folder: Path) -> dict[str, int]:
     # hashes that are not random make sets and dictionaries cost the same in each run
     variables = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
     output = output_of(command, _LIMIT, variables)
-    numbers: dict[str, int] = json.loads(output.splitlines()[-1])
+    request_counts: dict[str, int] = json.loads(output.splitlines()[-1])
     totals = {path.suffix: _total(path) for path in folder.iterdir()}
     # callgrind numbers its dumps from 1, in the order of the scenarios
     counts = {
-        name: totals[f".{dump}"] // number for dump, (name, number) in enumerate(numbers.items(), 1)
+        name: totals[f".{dump}"] // count
+        for dump, (name, count) in enumerate(request_counts.items(), 1)
     }
-    counts["chunk"] = (counts.pop(LONG) - counts["stream"]) // CHUNKS
+    counts["chunk"] = (counts.pop(LONG_STREAM) - counts["stream"]) // CHUNKS
     return counts
 
 
@@ -149,14 +150,14 @@ async def _requests(app: Any) -> dict[str, Iterator[bytes]]:
     from tools.benchmarks.apps import CARD_PATH
     from tools.benchmarks.http1 import get
 
-    task = await _respond(app, *asgi_request(next(messages.send())))
+    task = await _response_body(app, *asgi_request(next(messages.send())))
     return {
         "send, 0.3": messages.send(),
         "send, 1.0": messages.send_v1(),
         "get": messages.get_task([json.loads(task)["result"]["id"]]),
         "card": repeat(get(CARD_PATH)),
         "stream": messages.stream("bench.chunks", count=1.0, pause=0.0),
-        LONG: messages.stream("bench.chunks", count=1.0 + CHUNKS, pause=0.0),
+        LONG_STREAM: messages.stream("bench.chunks", count=1.0 + CHUNKS, pause=0.0),
     }
 
 
@@ -183,7 +184,7 @@ def asgi_request(data: bytes) -> tuple[dict[str, Any], bytes]:
     return scope, body
 
 
-async def _respond(app: Any, scope: dict[str, Any], body: bytes) -> bytes:
+async def _response_body(app: Any, scope: dict[str, Any], body: bytes) -> bytes:
     """Pass a request to an ASGI application, and return the body of its response."""
     received, sent = [{"type": "http.request", "body": body, "more_body": False}], list[bytes]()
 
@@ -202,22 +203,22 @@ async def _respond(app: Any, scope: dict[str, Any], body: bytes) -> bytes:
 async def _run() -> dict[str, int]:
     from tools.benchmarks import apps
 
-    app, numbers = await apps.ours(), dict[str, int]()
+    app, request_counts = await apps.ours(), dict[str, int]()
     async with app.router.lifespan_context(app):
         scenarios = await _requests(app)
         for requests in scenarios.values():
             for _ in range(20):  # until caches are full and the interpreter has specialized
-                await _respond(app, *asgi_request(next(requests)))
+                await _response_body(app, *asgi_request(next(requests)))
         _control("--instr=on")
         for name, requests in scenarios.items():
-            numbers[name] = REQUESTS if name != LONG else REQUESTS // 5
-            prepared = [asgi_request(next(requests)) for _ in range(numbers[name])]
+            request_counts[name] = REQUESTS if name != LONG_STREAM else REQUESTS // 5
+            prepared = [asgi_request(next(requests)) for _ in range(request_counts[name])]
             gc.collect()
             _control("--zero")
             for scope, body in prepared:
-                await _respond(app, scope, body)
+                await _response_body(app, scope, body)
             _control("--dump")
-    return numbers
+    return request_counts
 
 
 if __name__ == "__main__":

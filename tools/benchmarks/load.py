@@ -13,7 +13,7 @@ from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
 
 _GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
-_WAVES = 4  # minimum requests per connection, on average, even beyond the load's duration
+_MIN_REQUESTS = 4  # per connection, on average, even beyond the load's duration
 EVENT = b"data:"
 """Bytes in every SSE event with data."""
 _TIMESTAMP = re.compile(rb'"at": ?([0-9.e+]+)')
@@ -32,7 +32,7 @@ class Load:
     limit: int = 1_000_000
     keep: int = 0
     """Number of the last bodies to keep."""
-    first: bytes = EVENT
+    timed_bytes: bytes = EVENT
     """Bytes whose first arrival in a stream is timed."""
 
 
@@ -43,7 +43,7 @@ class Tally:
     latencies: list[float] = field(default_factory=list)
     """From each request to the end of its answer."""
     first_latencies: list[float] = field(default_factory=list)
-    """From each request to the first bytes of interest in its answer."""
+    """From each request to the arrival of `timed_bytes` in its answer."""
     deliveries: list[float] = field(default_factory=list)
     """From the time that an event states as `at` to its arrival."""
     failures: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Run:
         self.tally = Tally(bodies=deque(maxlen=load.keep))
         self.done = asyncio.Event()
         self._remaining = load.limit
-        self._open = load.connections
+        self._open_connections = load.connections
         self._until = time.monotonic() + load.seconds
 
     def next_request(self) -> bytes | None:
@@ -71,7 +71,7 @@ class _Run:
         return next(self.load.requests, None)
 
     def _has_enough(self) -> bool:
-        return self.load.limit - self._remaining >= _WAVES * self.load.connections
+        return self.load.limit - self._remaining >= _MIN_REQUESTS * self.load.connections
 
     def record_answer(self, answer: Answer, seconds: float) -> None:
         if answer.status != 200 or self.load.expect not in answer.body:
@@ -82,8 +82,8 @@ class _Run:
             self.tally.bodies.append(answer.body)
 
     def record_closing(self) -> None:
-        self._open -= 1
-        if not self._open:
+        self._open_connections -= 1
+        if not self._open_connections:
             self.done.set()
 
 
@@ -95,9 +95,9 @@ class _Connection(asyncio.Protocol):
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._parser = AnswerParser()
-        self._sent: float | None = None  # None: no request is in progress
-        self._first = 0.0
-        self._scanned = 0
+        self._sent_at: float | None = None  # None: no request is in progress
+        self._first_at = 0.0
+        self._scanned_to = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -105,16 +105,16 @@ class _Connection(asyncio.Protocol):
     def send(self) -> None:
         request = self._run.next_request()
         if request is None:
-            self._sent = None
+            self._sent_at = None
             self._transport.close()
             return
-        self._scanned = 0
-        self._first = 0.0
-        self._sent = time.monotonic()
+        self._scanned_to = 0
+        self._first_at = 0.0
+        self._sent_at = time.monotonic()
         self._transport.write(request)
 
     def abort(self) -> None:
-        self._sent = None
+        self._sent_at = None
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -127,22 +127,22 @@ class _Connection(asyncio.Protocol):
             return
         if self._parser.body:
             self._scan_events(now)
-        if answer is not None and self._sent is not None:
-            self._run.record_answer(answer, now - self._sent)
+        if answer is not None and self._sent_at is not None:
+            self._run.record_answer(answer, now - self._sent_at)
             self.send()
 
     def _scan_events(self, now: float) -> None:
-        """Scan a stream for its first event of interest, and its new part for timestamps."""
+        """Scan a stream for the bytes to time, and its new part for timestamps."""
         body, tally = self._parser.body, self._run.tally
-        if not self._first and self._sent is not None and self._run.load.first in body:
-            self._first = now
-            tally.first_latencies.append(now - self._sent)
-        for stamp in _TIMESTAMP.finditer(body, self._scanned):
+        if not self._first_at and self._sent_at is not None and self._run.load.timed_bytes in body:
+            self._first_at = now
+            tally.first_latencies.append(now - self._sent_at)
+        for stamp in _TIMESTAMP.finditer(body, self._scanned_to):
             tally.deliveries.append(now - float(stamp[1]))
-            self._scanned = stamp.end()
+            self._scanned_to = stamp.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._sent is not None:
+        if self._sent_at is not None:
             self._run.tally.failures.append(f"connection lost: {exc}")
         self._run.record_closing()
 

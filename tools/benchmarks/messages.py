@@ -18,33 +18,33 @@ def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: objec
 
     The skill is named in the request's metadata or, with *in_message*, in the message's.
     """
-    return _number_requests("message/send", _v03(skill, inputs, in_message))
+    return _numbered_requests("message/send", _v03(skill, inputs, in_message))
 
 
 def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
     """Yield ``SendMessage`` of protocol 1.0 forever."""
-    return _number_requests("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
+    return _numbered_requests("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
 
 
-def text(method: str, words: str) -> Requests:
+def text_requests(method: str, words: str) -> Requests:
     """Yield requests of protocol 0.3 forever, each with a text for the only skill of an agent."""
     part = {"kind": "text", "text": words}
     message = {"kind": "message", "messageId": "m%010d", "role": "user", "parts": [part]}
     accept = {"Accept": "text/event-stream"} if method == "message/stream" else None
-    return _number_requests(method, {"message": message}, accept)
+    return _numbered_requests(method, {"message": message}, accept)
 
 
 def send_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
     """Yield ``message/send`` of protocol 0.3 with a webhook, forever."""
     configuration = {"pushNotificationConfig": {"url": url}}
     params = _v03(skill, {}, in_message=False) | {"configuration": configuration}
-    return _number_requests("message/send", params)
+    return _numbered_requests("message/send", params)
 
 
 def stream(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
     """Yield ``message/stream`` of protocol 0.3 forever."""
     accept = {"Accept": "text/event-stream"}
-    return _number_requests("message/stream", _v03(skill, inputs, in_message), accept)
+    return _numbered_requests("message/stream", _v03(skill, inputs, in_message), accept)
 
 
 def get_task(ids: Sequence[str]) -> Requests:
@@ -75,7 +75,7 @@ def _rpc(method: str, params: JsonObject) -> bytes:
     return json.dumps(request, separators=(",", ":")).encode()
 
 
-def _number_requests(
+def _numbered_requests(
     method: str, params: JsonObject, headers: Mapping[str, str] | None = None
 ) -> Requests:
     body = _rpc(method, params)

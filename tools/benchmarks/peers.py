@@ -35,7 +35,7 @@ SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
 """Packages that serve each agent in Python, all in the versions of this environment."""
 STACK = STACKS["uvloop"]
 (SENDING,) = (scenario for scenario in STEADY if scenario.name == SEND)
-BUSY_SEND = replace(SENDING, connections=(BUSY,), expect_from={FASTA2A: b'"state":"'})
+BUSY_SEND = replace(SENDING, connections=(BUSY,), expect_by_server={FASTA2A: b'"state":"'})
 MAX_REASON_LENGTH = 100  # characters
 WARM_UP = 1000  # requests; V8 compiles only what has run often
 
@@ -64,7 +64,7 @@ def plan(results: Results, *, quick: bool) -> Plan:
 
 
 def program(name: str) -> Program:
-    """Return the program that serves the peer, installed if it is not yet."""
+    """Install the peer if it is missing; return the program that serves it."""
     if name == JS:
         folder = node_modules(*REQUIREMENTS[name])
         return tool("node"), str(Path(__file__).with_name("peer.mjs")), str(folder)

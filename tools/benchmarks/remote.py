@@ -1,7 +1,7 @@
 """Benchmark of remote agents: a skill called through a gateway, compared with calling it directly.
 
-Both are called alternately in one run, so that other load affects both; compare the ratios. The
-agent, the gateway and the load generator share the processors.
+Direct calls and calls through the gateway alternate in one run, so that other load affects both;
+compare the ratios. The agent, the gateway and the load generator share the processors.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tools.benchmarks.load import Load, run_load
 from tools.benchmarks.messages import send_v1
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
-from tools.benchmarks.startup import EXTENSIONS, Started, running_command
+from tools.benchmarks.startup import EXTENSIONS, RunningCommand, running_command
 
 MAX_RATIO = 2.5
 """Highest ratio of the latency of a call through the gateway to that of a direct one."""
@@ -52,8 +52,8 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
 class _Bench:
     """A benchmark of an agent and a gateway to it."""
 
-    agent: Started
-    gateway: Started
+    agent: RunningCommand
+    gateway: RunningCommand
     rounds: int
     seconds: float
     say: Callable[[str], None]
@@ -99,7 +99,8 @@ class _Bench:
 
     async def _cost(self, port: int, skill: str, connections: int) -> "_Cost":
         before = self._cpu_seconds()
-        limit = PARALLEL if connections == PARALLEL else 1_000_000  # one burst, or for `seconds`
+        # a single burst of parallel calls; a single connection calls until `seconds` have passed
+        limit = PARALLEL if connections == PARALLEL else 1_000_000
         requests = send_v1(skill, text="hello")
         tally = await run_load(
             Load(port, requests, DONE, connections, seconds=self.seconds, limit=limit)

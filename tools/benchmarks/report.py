@@ -29,7 +29,8 @@ _LEGEND = (
     "Each figure is the best of several interleaved rounds on loopback, but "
     "reads of a full store are measured once. "
     "CPU is the user and system time of the server process per response under load. "
-    "`x bare` is that time as a multiple of the cheapest of the bare server's echoes on that stack."
+    "`x bare` is that time as a multiple of the cheapest of the bare server's echoes on the same "
+    "stack."
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tools.benchmarks import messages
 from tools.benchmarks.child import loop_factory
-from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
+from tools.benchmarks.figures import FactKey, Figures, Key, Results, percentile
 from tools.benchmarks.load import EVENT, Load, Tally, run_load
 from tools.benchmarks.messages import Requests
 from tools.benchmarks.scenarios import BURSTS, BUSY, GET, GET_FULL, STEADY, Scenario
@@ -38,7 +38,7 @@ class Plan:
     programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The programs of servers that need another environment."""
     scenarios: Sequence[Scenario] = tuple(STEADY)
-    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    only_scenarios: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """For servers that run only some scenarios and no bursts, the names of these scenarios."""
     warm_up: int = 20
     """Number of requests of each kind that warm up a server."""
@@ -120,16 +120,16 @@ class Bench:
                 return False
             for scenario in self._scenarios_of(subject):
                 expect = scenario.expected_of(subject.name)
-                requests = scenario.requests(subject.target)
+                requests = scenario.requests(subject.request_options)
                 limit = self._plan.warm_up
                 self._run_load(subject, requests, expect, connections=4, limit=limit)
             time.sleep(0.2)
-            subject.idle = subject.count_tasks()
+            subject.idle_asyncio_tasks = subject.count_asyncio_tasks()
             return True
         return False
 
     def _scenarios_of(self, subject: Subject) -> list[Scenario]:
-        names = self._plan.only.get(subject.name)
+        names = self._plan.only_scenarios.get(subject.name)
         return [s for s in self._plan.scenarios if names is None or s.name in names]
 
     def _reads_tasks(self) -> bool:
@@ -137,7 +137,7 @@ class Bench:
 
     def _store_task(self, subject: Subject) -> bool:
         """Store a task to read; return whether the server stored it."""
-        requests = messages.send(in_message=subject.target.in_message)
+        requests = messages.send(in_message=subject.request_options.in_message)
         tally = self._run_load(subject, requests, _COMPLETED, limit=1, keep=1)
         for task_id in task_ids(tally.bodies):
             subject.task_id = task_id
@@ -152,7 +152,7 @@ class Bench:
                 for subject in subjects:
                     if scenario in self._scenarios_of(subject):
                         self._run_steady(subject, scenario, connections)
-        agents = [s for s in subjects if not s.is_bare and s.name not in self._plan.only]
+        agents = [s for s in subjects if not s.is_bare and s.name not in self._plan.only_scenarios]
         for scenario in BURSTS if bursts else []:
             self._say(f"  {scenario.name}")
             for subject in agents:
@@ -163,17 +163,19 @@ class Bench:
     def _run_steady(self, subject: Subject, scenario: Scenario, connections: int) -> None:
         with self._recording_failure(subject, scenario.name):
             before = subject.server.state()
-            requests = scenario.requests(subject.target)
+            requests = scenario.requests(subject.request_options)
             expect = scenario.expected_of(subject.name)
-            seconds, first = self._plan.seconds, scenario.first
-            tally = self._run_load(subject, requests, expect, connections, seconds, first=first)
+            seconds, timed_bytes = self._plan.seconds, scenario.timed_bytes
+            tally = self._run_load(
+                subject, requests, expect, connections, seconds, timed_bytes=timed_bytes
+            )
             self._record(subject, scenario.name, connections, before, tally)
 
     def _run_burst(self, subject: Subject, scenario: Scenario) -> None:
         (count,) = scenario.connections
         with self._recording_failure(subject, scenario.name):
             before = subject.server.state()
-            requests = scenario.requests(subject.target)
+            requests = scenario.requests(subject.request_options)
             tally = self._run_load(subject, requests, scenario.expect, count, limit=count)
             self._record(subject, scenario.name, count, before, tally)
 
@@ -187,10 +189,10 @@ class Bench:
         *,
         limit: int = 1_000_000,
         keep: int = 0,
-        first: bytes = EVENT,
+        timed_bytes: bytes = EVENT,
     ) -> Tally:
         port = subject.server.port
-        load = Load(port, requests, expect, connections, seconds, limit, keep, first)
+        load = Load(port, requests, expect, connections, seconds, limit, keep, timed_bytes)
         return self._runner.run(run_load(load))
 
     def _record(
@@ -219,8 +221,8 @@ class Bench:
 
     def _count_leftovers(self, subject: Subject) -> None:
         with self._recording_failure(subject, LEFTOVER):
-            leftover = subject.tasks_beyond_idle()
-            fact = Fact(subject.stack, subject.name, LEFTOVER)
+            leftover = subject.leftover_asyncio_tasks()
+            fact = FactKey(subject.stack, subject.name, LEFTOVER)
             self._results.facts[fact] = max(leftover, self._results.facts.get(fact, 0))
             if leftover:
                 tasks = subject.server.state().tasks
@@ -235,8 +237,8 @@ class Bench:
         if tally.failures:
             raise ServerFailed(f"filling the store: {tally.failures[0]}")
         growth = subject.server.state("collect").resident - before.resident
-        self._results.facts[Fact(subject.stack, subject.name, TASK_BYTES)] = growth / count
-        self._results.facts[Fact(subject.stack, subject.name, STORED)] = self._plan.stored
+        self._results.facts[FactKey(subject.stack, subject.name, TASK_BYTES)] = growth / count
+        self._results.facts[FactKey(subject.stack, subject.name, STORED)] = self._plan.stored
         return task_ids(tally.bodies)
 
     def _read_full_store(self, subject: Subject, ids: list[str]) -> None:

@@ -34,8 +34,8 @@ _CARD = b'"skills"'
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Parameters of the requests for a server."""
+class RequestOptions:
+    """Options of the requests to a server."""
 
     task_id: str
     """Id of a stored task."""
@@ -48,59 +48,61 @@ class Scenario:
     """One kind of request, and bytes that a correct answer contains."""
 
     name: str
-    requests: Callable[[Target], Requests]
+    requests: Callable[[RequestOptions], Requests]
     expect: bytes
     connections: tuple[int, ...] = (1, BUSY)
     echo: bytes = b'"jsonrpc"'
     """Bytes that the bare server's answer contains."""
-    expect_from: Mapping[str, bytes] = field(default_factory=dict)
+    expect_by_server: Mapping[str, bytes] = field(default_factory=dict)
     """By server, bytes that its answers contain instead of `expect`."""
-    first: bytes = EVENT
+    timed_bytes: bytes = EVENT
     """Bytes whose first arrival in a stream is timed."""
 
     def expected_of(self, server: str) -> bytes:
         """Return the bytes that a correct answer of *server* contains."""
-        return self.echo if server == "bare" else self.expect_from.get(server, self.expect)
+        return self.echo if server == "bare" else self.expect_by_server.get(server, self.expect)
 
 
-def chunks(*, in_message: bool = False) -> Requests:
+def long_streams(*, in_message: bool = False) -> Requests:
     """Yield requests forever, each for a stream of many chunks."""
     return messages.stream("bench.chunks", in_message=in_message, count=float(CHUNKS), pause=0.0)
 
 
 STEADY = [
-    Scenario(GET, lambda target: messages.get_task([target.task_id]), _COMPLETED),
+    Scenario(GET, lambda options: messages.get_task([options.task_id]), _COMPLETED),
     Scenario(CARD, lambda _: repeat(get(CARD_PATH)), _CARD, echo=_CARD),
     Scenario(CARD_100, lambda _: repeat(get(CARD_PATH)), _CARD, (100,), echo=_CARD),
-    Scenario(SEND, lambda target: messages.send(in_message=target.in_message), _COMPLETED),
+    Scenario(SEND, lambda options: messages.send(in_message=options.in_message), _COMPLETED),
     Scenario(
         SEND_V1,
-        lambda target: messages.send_v1(in_message=target.in_message),
+        lambda options: messages.send_v1(in_message=options.in_message),
         b'"TASK_STATE_COMPLETED"',
     ),
-    Scenario(STREAM, lambda target: messages.stream(in_message=target.in_message), _COMPLETED),
-    Scenario(MANY_CHUNKS, lambda target: chunks(in_message=target.in_message), _COMPLETED, (8,)),
+    Scenario(STREAM, lambda options: messages.stream(in_message=options.in_message), _COMPLETED),
+    Scenario(
+        MANY_CHUNKS, lambda options: long_streams(in_message=options.in_message), _COMPLETED, (8,)
+    ),
 ]
-"""Run on each server for a duration, with each number of connections in turn."""
+"""Scenarios that run on each server for a duration, with each number of connections in turn."""
 
 
-def _sleep_requests(target: Target) -> Requests:
-    return messages.send("bench.sleep", in_message=target.in_message, seconds=0.1)
+def _sleep_requests(options: RequestOptions) -> Requests:
+    return messages.send("bench.sleep", in_message=options.in_message, seconds=0.1)
 
 
-def _paced_streams(target: Target) -> Requests:
-    return messages.stream("bench.chunks", in_message=target.in_message, count=10.0, pause=0.05)
+def _paced_streams(options: RequestOptions) -> Requests:
+    return messages.stream("bench.chunks", in_message=options.in_message, count=10.0, pause=0.05)
 
 
 BURSTS = [
     Scenario(
-        PARALLEL, lambda target: messages.send(in_message=target.in_message), _COMPLETED, (100,)
+        PARALLEL, lambda options: messages.send(in_message=options.in_message), _COMPLETED, (100,)
     ),
     Scenario(SLEEPING_ALONE, _sleep_requests, _COMPLETED, (1,)),
     Scenario(SLEEPING, _sleep_requests, _COMPLETED, (100,)),
     Scenario(STREAMS, _paced_streams, _COMPLETED, (50,)),
 ]
-"""One request on each connection, all at once."""
+"""Scenarios of one request on each connection, all at once."""
 
 
 def echoes(stack: str) -> list[Key]:

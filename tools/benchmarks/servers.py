@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
 
-from tools.benchmarks.stored import children_cpu
+from tools.benchmarks.measured_stores import children_cpu
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = "tools.benchmarks.child"

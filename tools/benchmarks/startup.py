@@ -18,22 +18,22 @@ EXTENSIONS = ROOT / "examples" / "extensions"
 _GET_CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
-def measure_start(times: int) -> float:
+def measure_start(repetitions: int) -> float:
     """Return the median seconds from starting the command to the first answer with the card.
 
     Raises:
         ServerFailed: The command is missing, ends, or does not answer in time.
     """
-    return statistics.median(_start_once() for _ in range(times))
+    return statistics.median(_start_once() for _ in range(repetitions))
 
 
-def measure_help(times: int) -> float:
+def measure_help(repetitions: int) -> float:
     """Return the median seconds that ``apcore-a2a --help`` takes.
 
     Raises:
         ServerFailed: The command is missing or fails.
     """
-    return statistics.median(_help_once() for _ in range(times))
+    return statistics.median(_help_once() for _ in range(repetitions))
 
 
 def _command() -> str:
@@ -54,7 +54,7 @@ def _start_once() -> float:
         return seconds
 
 
-class Started(NamedTuple):
+class RunningCommand(NamedTuple):
     """A running `apcore-a2a serve`.
 
     Attributes:
@@ -80,7 +80,7 @@ def serving(*options: str) -> Iterator[tuple[int, float]]:
 
 
 @contextmanager
-def running_command(*options: str) -> Iterator[Started]:
+def running_command(*options: str) -> Iterator[RunningCommand]:
     """Run the command, and wait until it answers with its card.
 
     Raises:
@@ -99,7 +99,7 @@ def running_command(*options: str) -> Iterator[Started]:
                 if time.monotonic() - started_at > _LIMIT:
                     raise ServerFailed(f"no answer in {_LIMIT:.0f} s")
                 time.sleep(0.005)
-            yield Started(port, time.monotonic() - started_at, process.pid)
+            yield RunningCommand(port, time.monotonic() - started_at, process.pid)
         finally:
             _end(process)
 

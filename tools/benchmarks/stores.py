@@ -15,12 +15,12 @@ from math import isnan, nan
 from tools.benchmarks import inprocess, messages
 from tools.benchmarks.figures import percentile
 from tools.benchmarks.load import Load, run_load
+from tools.benchmarks.measured_stores import MEMORY, POSTGRESQL, SQLITE, Place, places
 from tools.benchmarks.messages import Requests
 from tools.benchmarks.report import Table, check_table
 from tools.benchmarks.rounds import client_loop
 from tools.benchmarks.scenarios import BUSY
 from tools.benchmarks.servers import Server, ServerFailed, Stack
-from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Place, places
 from tools.benchmarks.targets import Check
 
 GOAL = 500.0
@@ -42,13 +42,13 @@ class Kind:
         name: The name in the tables.
         requests: The requests to send.
         busy: The number of connections under load.
-        parts: The number of tasks or chunks in an answer.
+        units: The number of tasks or chunks in an answer.
     """
 
     name: str
     requests: Callable[[], Requests]
     busy: int = BUSY
-    parts: int = 1
+    units: int = 1
 
 
 KINDS = [
@@ -123,15 +123,15 @@ def _measure_served(
     plan: Plan, locations: Mapping[str, Place], say: Callable[[str], None]
 ) -> Iterator[tuple[Key, Sample]]:
     """Measure agents over all stores, one at a time."""
-    with ExitStack() as stack:
-        runner = stack.enter_context(asyncio.Runner(loop_factory=client_loop()))
+    with ExitStack() as running:
+        runner = running.enter_context(asyncio.Runner(loop_factory=client_loop()))
         agents = {
             name: _Agent(
-                stack.enter_context(Server("ours", plan.stack, store=place.address)), place
+                running.enter_context(Server("ours", plan.stack, store=place.address)), place
             )
             for name, place in locations.items()
         }
-        bare = stack.enter_context(Server("bare", plan.stack))
+        bare = running.enter_context(Server("bare", plan.stack))
         agents[ECHO] = _Agent(bare, Place(""), kinds=(SEND,), expect=b'"jsonrpc"')
         for agent in agents.values():
             agent.server.wait_until_up()
@@ -198,7 +198,7 @@ class _Agent:
         if tally.failures:
             raise ServerFailed(tally.failures[0])
         after, database = self.server.state(), self.place.cpu() - database_before
-        count = len(tally.latencies) * kind.parts
+        count = len(tally.latencies) * kind.units
         return Sample(
             rate=count / tally.elapsed,
             p50=percentile(tally.latencies, 0.5),
@@ -218,22 +218,22 @@ def table(title: str, samples: Samples) -> Table:
 
 
 def _row(key: Key, samples: Samples) -> list[str]:
-    own = samples[key]
+    store_samples = samples[key]
     base = samples.get(Key(key.what, MEMORY, key.connections), ())
     return [
         key.what,
         key.store,
         str(key.connections),
-        _format(_median(own, "rate"), ",.0f"),
-        _format(max(sample.rate for sample in own), ",.0f"),
-        _format(_ratio(own, base, "rate"), ".2f"),
-        _format(_median(own, "p50") * 1e3, ".2f"),
-        _format(_median(own, "p95") * 1e3, ".2f"),
-        _format(_median(own, "cpu") * 1e6, ".0f"),
-        _format(_ratio(own, base, "cpu"), ".2f"),
-        _format(_median(own, "database") * 1e6, ".0f"),
-        _format(_median(own, "writes"), ".2f"),
-        _format(_median(own, "reads"), ".2f"),
+        _format(_median(store_samples, "rate"), ",.0f"),
+        _format(max(sample.rate for sample in store_samples), ",.0f"),
+        _format(_ratio(store_samples, base, "rate"), ".2f"),
+        _format(_median(store_samples, "p50") * 1e3, ".2f"),
+        _format(_median(store_samples, "p95") * 1e3, ".2f"),
+        _format(_median(store_samples, "cpu") * 1e6, ".0f"),
+        _format(_ratio(store_samples, base, "cpu"), ".2f"),
+        _format(_median(store_samples, "database") * 1e6, ".0f"),
+        _format(_median(store_samples, "writes"), ".2f"),
+        _format(_median(store_samples, "reads"), ".2f"),
     ]
 
 
@@ -262,15 +262,15 @@ def checks(samples: Samples, stack: Stack) -> list[Check]:
     memory, echo = (samples.get(Key(SEND, name, BUSY), ()) for name in (MEMORY, ECHO))
     goals: list[Check] = []
     for name in (SQLITE, POSTGRESQL):
-        own, what = samples.get(Key(SEND, name, BUSY), ()), f"{SEND} over {name}"
-        rate = _median(own, "rate") if own else None
+        store_samples, what = samples.get(Key(SEND, name, BUSY), ()), f"{SEND} over {name}"
+        rate = _median(store_samples, "rate") if store_samples else None
         goals.append(Check(what, stack.name, rate, GOAL, "/s", at_least=True))
-        times = _ratio(own, memory, "rate") if own and memory else None
+        ratio = _ratio(store_samples, memory, "rate") if store_samples and memory else None
         limit = MIN_RATE[name]
-        goals.append(Check(f"{what} vs. memory", stack.name, times, limit, "x", at_least=True))
+        goals.append(Check(f"{what} vs. memory", stack.name, ratio, limit, "x", at_least=True))
         added = None
-        if own and memory and echo:
-            added = _ratio(own, echo, "cpu") - _ratio(memory, echo, "cpu")
+        if store_samples and memory and echo:
+            added = _ratio(store_samples, echo, "cpu") - _ratio(memory, echo, "cpu")
         what = f"{what}: CPU beyond the memory store's, vs. a bare echo"
         goals.append(Check(what, stack.name, added, MAX_ADDED[name], "x"))
     return goals

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tools.benchmarks.scenarios import Target
+from tools.benchmarks.scenarios import RequestOptions
 from tools.benchmarks.servers import Server
 
 _NO_TASK = "00000000-0000-4000-8000-000000000000"
@@ -24,7 +24,7 @@ class Subject:
 
     server: Server
     task_id: str = _NO_TASK
-    idle: int = 0
+    idle_asyncio_tasks: int = 0
     """Number of asyncio tasks when no request runs."""
 
     @property
@@ -43,18 +43,20 @@ class Subject:
         return self.name == "bare"
 
     @property
-    def target(self) -> Target:
-        """The parameters of its requests."""
-        return Target(self.task_id, in_message=self.name == "old")
+    def request_options(self) -> RequestOptions:
+        """The options of its requests."""
+        return RequestOptions(self.task_id, in_message=self.name == "old")
 
-    def count_tasks(self) -> int:
+    def count_asyncio_tasks(self) -> int:
         """Return the current number of asyncio tasks."""
         return sum(self.server.state().tasks.values())
 
-    def tasks_beyond_idle(self) -> int:
+    def leftover_asyncio_tasks(self) -> int:
         """Return the number of asyncio tasks that do not end within some seconds."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT
-        while (leftover := self.count_tasks() - self.idle) > 0 and time.monotonic() < deadline:
+        while (
+            leftover := self.count_asyncio_tasks() - self.idle_asyncio_tasks
+        ) > 0 and time.monotonic() < deadline:
             time.sleep(0.05)
         return max(0, leftover)
 

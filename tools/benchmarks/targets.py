@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tools.benchmarks.apps import LOGGED
-from tools.benchmarks.figures import Fact, Figures, Key, Results
+from tools.benchmarks.figures import FactKey, Figures, Key, Results
 from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES
 from tools.benchmarks.scenarios import (
     BUSY,
@@ -35,7 +35,7 @@ FAST = "httptools+uvloop"
 _MAX_SEND = {"h11+asyncio": 4.0, FAST: 5.5}
 _MAX_GET = {"h11+asyncio": 1.5, FAST: 1.4}
 _MAX_STREAM = {FAST: 7.0}
-"""Most CPU per request, in multiples of a bare echo, by stack."""
+"""In each of these three: most CPU per request, in multiples of a bare echo, by stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _stack_checks(results: Results, stack: str) -> Iterator[Check]:
 
 def _process_checks(results: Results) -> Iterator[Check]:
     for name, limit, unit in ((CARD_BUILD, 0.1, "ms"), (START, 2.0, "s")):
-        seconds = results.facts.get(Fact("", "ours", name))
+        seconds = results.facts.get(FactKey("", "ours", name))
         scale = 1e3 if unit == "ms" else 1.0
         yield Check(name, "", _scale(seconds, scale), limit * scale, unit)
 
@@ -140,7 +140,7 @@ class _Reader:
         return self.results.figures.get(Key(self.stack, server, scenario, connections))
 
     def fact(self, name: str) -> float | None:
-        return self.results.facts.get(Fact(self.stack, "ours", name))
+        return self.results.facts.get(FactKey(self.stack, "ours", name))
 
     def check(
         self, what: str, value: float | None, limit: float, scale: float = 1e3, unit: str = "ms"
@@ -176,8 +176,8 @@ def _capacity_checks(read: _Reader) -> Iterator[Check]:
     send, sdk = read.of(SEND, BUSY), read.of(SEND, BUSY, "sdk")
     rate = send.rate if send else None
     yield Check("message/send per second", read.stack, rate, 100.0, "/s", at_least=True)
-    times = send.rate / sdk.rate if send and sdk else None
-    yield Check("message/send: throughput vs. the SDK", read.stack, times, 3.0, "x", at_least=True)
+    ratio = send.rate / sdk.rate if send and sdk else None
+    yield Check("message/send: throughput vs. the SDK", read.stack, ratio, 3.0, "x", at_least=True)
     size = read.fact(TASK_BYTES)
     yield read.check("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
     yield Check(LEFTOVER, read.stack, read.fact(LEFTOVER), 0.0, "")

@@ -1,7 +1,7 @@
 """Benchmark of workers: the CPU time of a send by two workers, compared with a single process.
 
-All processes of the agent share one core, and the database and the load generator the other ones.
-Otherwise the processes take turns on all cores, and the losses of that depend on the machine.
+All processes of the agent share one core; the database and the load generator run on the others.
+If the processes took turns on all cores, the cost of that would depend on the machine.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tools.benchmarks import modules
 from tools.benchmarks.load import Load, run_load
+from tools.benchmarks.measured_stores import POSTGRESQL, places, tree_cpu
 from tools.benchmarks.messages import send
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
-from tools.benchmarks.startup import Started, running_command
-from tools.benchmarks.stored import POSTGRESQL, places, tree_cpu
+from tools.benchmarks.startup import RunningCommand, running_command
 
 
 class Row(NamedTuple):
@@ -30,8 +30,8 @@ class Row(NamedTuple):
 
 BASE = Row(1, 32)
 ROWS = (BASE, Row(2, 32), Row(2, 64, "1.1"))
-"""With fewer sends at once, a process shares fewer round trips and commits between them. So the
-goal is for as many connections to each process."""
+"""Sends at the same time share round trips and commits. So the goal is only for the row where each
+process has as many connections as that of `BASE`."""
 
 
 def measure(say: Callable[[str], None], *, quick: bool) -> Table:
@@ -79,8 +79,8 @@ def measure(say: Callable[[str], None], *, quick: bool) -> Table:
     return Table("A send over PostgreSQL, with all processes on one core", header, cells)
 
 
-async def _load(agent: Started, connections: int, seconds: float) -> tuple[float, float]:
-    """Return the CPU seconds of one send, of all processes of the agent, and the sends/s."""
+async def _load(agent: RunningCommand, connections: int, seconds: float) -> tuple[float, float]:
+    """Return the CPU seconds of all processes of the agent for one send, and the sends/s."""
     before = tree_cpu(agent.process_id)
     requests = send("modules.noop")
     tally = await run_load(Load(agent.port, requests, b"completed", connections, seconds))
@@ -92,7 +92,7 @@ async def _load(agent: Started, connections: int, seconds: float) -> tuple[float
 
 @contextmanager
 def _on_cores(cores: Collection[int]) -> Iterator[None]:
-    """Run this process on *cores*, and the processes that it starts meanwhile."""
+    """Run this process, and the processes that it starts meanwhile, on *cores*."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

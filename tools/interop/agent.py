@@ -86,7 +86,7 @@ class OrderInput(BaseModel):
 
 
 class Order:
-    """A skill with two refusals: non-integers before a task exists, large numbers by the task."""
+    """A skill that refuses non-integers before there is a task, and large numbers in its task."""
 
     description = "Orders cups of tea."
     input_schema = OrderInput

@@ -118,7 +118,7 @@ def read(file: Path) -> Record:
 
 
 def write(file: Path, record: Record, outcomes: Sequence[Outcome]) -> None:
-    """Record the clients that have no failed step; steps that worked before stay ok."""
+    """Record the clients without failed steps; a step recorded as ok stays ok in the record."""
     record = dict(record)
     for outcome in outcomes:
         if outcome.steps and not outcome.failed:

@@ -19,7 +19,7 @@ def remote(url: str) -> RemoteA2aAgent:
 
 
 async def talk(agent: RemoteA2aAgent, *texts: str) -> list[list[Event]]:
-    """Return the events that answer each of the texts of one conversation."""
+    """Return, for each text of one conversation, the events that answer it."""
     runner = InMemoryRunner(agent=agent, app_name="tea")
     session = await runner.session_service.create_session(app_name="tea", user_id="ann")
     user = {"user_id": "ann", "session_id": session.id, "run_config": STREAMING}
@@ -53,7 +53,7 @@ async def send(url: str) -> list[str]:
 
 async def stream(url: str) -> list[str]:
     # A session does not keep pieces of a stream. To make it keep the answers of streaming skills,
-    # give the agent `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))`.
+    # give `RemoteA2aAgent` `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))`.
     (events,) = await talk(remote(f"{url}/count"), "go")
     return [words(event) for event in events if event.partial]
 

@@ -6,7 +6,7 @@
 from a2a.client import A2ACardResolver
 from agent_framework.a2a import A2AAgent
 from httpx import AsyncClient
-from steps import LOCKED, error, run
+from steps import LOCKED, error_text, run
 
 
 async def remote(url: str) -> A2AAgent:
@@ -48,8 +48,8 @@ async def result(url: str) -> list[str]:
 async def refusal(url: str) -> list[str]:
     # Without `stream=True`, the text for a failed task is the request, not the reason.
     task_failure = "".join(await stream_pieces(f"{url}/order/", "50"))
-    input_refusal = await error(ask(f"{url}/order/", "many"))
-    return [task_failure, input_refusal, await error(ask(LOCKED, "hello"))]
+    input_refusal = await error_text(ask(f"{url}/order/", "many"))
+    return [task_failure, input_refusal, await error_text(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

@@ -8,7 +8,7 @@ from a2a.utils.artifact import get_artifact_text
 from beeai_framework.adapters.a2a.agents import A2AAgent
 from beeai_framework.errors import FrameworkError
 from beeai_framework.memory import UnconstrainedMemory
-from steps import LOCKED, error, run
+from steps import LOCKED, error_text, run
 
 
 def remote(url: str) -> A2AAgent:
@@ -52,7 +52,7 @@ async def result(url: str) -> list[str]:
 
 async def refusal(url: str) -> list[str]:
     (task_failure,) = await ask(f"{url}/order/", "50")
-    input_refusal = await error(ask(f"{url}/order/", "many"))
+    input_refusal = await error_text(ask(f"{url}/order/", "many"))
     try:
         await ask(LOCKED, "hello")
     except FrameworkError as locked:

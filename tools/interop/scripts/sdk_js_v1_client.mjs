@@ -1,7 +1,7 @@
 // Call the agent with the SDK for JavaScript, A2A 1.0.
 
 import { randomUUID } from "node:crypto";
-import { LOCKED, error, require, run } from "./steps.mjs";
+import { LOCKED, errorText, require, run } from "./steps.mjs";
 
 const { ClientFactory } = require("sdk-v1/client");
 const { SendMessageRequest } = require("sdk-v1");
@@ -52,8 +52,9 @@ async function result(url) {
 
 async function refusal(url) {
   const failedTask = await ask(`${url}/order/`, "50");
-  const inputRefusal = await error(ask(`${url}/order/`, "many"));
-  return [words(failedTask.status.message.parts), inputRefusal, await error(ask(LOCKED, "hello"))];
+  const inputRefusal = await errorText(ask(`${url}/order/`, "many"));
+  const taskFailure = words(failedTask.status.message.parts);
+  return [taskFailure, inputRefusal, await errorText(ask(LOCKED, "hello"))];
 }
 
 await run(card, send, stream, question, result, refusal);

@@ -15,7 +15,7 @@ from a2a.types import Task, TaskArtifactUpdateEvent
 from a2a.utils import get_message_text
 from a2a.utils.artifact import get_artifact_text
 from httpx import AsyncClient
-from steps import LOCKED, error, run
+from steps import LOCKED, error_text, run
 
 
 async def card(url: str) -> list[str]:
@@ -64,11 +64,11 @@ async def result(url: str) -> str:
 
 async def refusal(url: str) -> list[str]:
     failed_task = await ask(f"{url}/order/", "50")
-    input_refusal = await error(ask(f"{url}/order/", "many"))
+    input_refusal = await error_text(ask(f"{url}/order/", "many"))
     return [
         get_message_text(failed_task.status.message),
         input_refusal,
-        await error(ask(LOCKED, "hello")),
+        await error_text(ask(LOCKED, "hello")),
     ]
 
 

@@ -11,7 +11,7 @@ export const require = createRequire(join(folder, "package.json"));
 export const LOCKED = locked;
 
 // The text of the error that a call throws.
-export async function error(call) {
+export async function errorText(call) {
   return call.then((result) => `no error, but ${result}`, (refusal) => refusal.message);
 }
 

@@ -17,7 +17,7 @@ class Unsupported(Exception):
     """The client can't do this; the text says why."""
 
 
-async def error(call: Awaitable[Any]) -> str:
+async def error_text(call: Awaitable[Any]) -> str:
     """Return the text of the exception that a call raises."""
     try:
         return f"no error, but {await call}"

@@ -98,7 +98,7 @@ class APIKeyAuthenticator:
         header_value = headers.get(self._header.lower(), "")
         if not header_value:
             return None
-        digests = [hashlib.sha256(encoded).digest() for encoded in _encodings(header_value)]
+        digests = [hashlib.sha256(key).digest() for key in _possible_keys(header_value)]
         entries = await self._keys.current() if isinstance(self._keys, KeyFile) else self._keys
         pairs = [(digest, entry) for digest in digests for entry in entries]
         # compare with every key, so that the time taken does not depend on which one matches
@@ -130,10 +130,11 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
-def _encodings(header_value: str) -> Iterator[bytes]:
-    """Yield the UTF-8 in which the key in a header may have been sent, unless it is too long.
+def _possible_keys(header_value: str) -> Iterator[bytes]:
+    """Yield the bytes that the client may have sent as its key, except keys that are too long.
 
-    A server may decode the UTF-8 of a key as Latin-1; encoding as Latin-1 restores the UTF-8.
+    Keys are sent in UTF-8. A server may decode them as Latin-1; encoding as Latin-1 restores the
+    UTF-8.
     """
     if len(header_value) <= MAX_KEY:
         yield header_value.encode("utf-8", "surrogatepass")

@@ -62,18 +62,18 @@ def _canonical_form(signed: Json, covered: Json) -> CanonicalForm:
 def _specification_members(message: AgentCard) -> Json:
     members = MessageToDict(message, always_print_fields_with_no_presence=True)
     del members["signatures"]
-    kind: Any = message.DESCRIPTOR  # typed as a union of two classes of descriptors
-    return _without_defaults(members, kind)
+    descriptor: Any = message.DESCRIPTOR  # typed as a union of two classes of descriptors
+    return _without_defaults(members, descriptor)
 
 
-def _without_defaults(members: Json, kind: Descriptor) -> Json:
+def _without_defaults(members: Json, descriptor: Descriptor) -> Json:
     """Return *members*, the ProtoJSON of a message, without fields that have their default value.
 
     REQUIRED fields are kept, even with their default, as are `optional` fields that are set.
     """
     return {
         field.json_name: _without_nested_defaults(value, field)
-        for field in kind.fields
+        for field in descriptor.fields
         if (value := members.get(field.json_name))
         or (field.json_name in members and (field.has_presence or _is_required(field)))
     }
@@ -85,15 +85,16 @@ def _is_required(field: FieldDescriptor) -> bool:
 
 
 def _without_nested_defaults(value: Any, field: FieldDescriptor) -> Any:
-    kind = field.message_type
-    if kind is None or kind.full_name.startswith("google.protobuf."):  # such as a Struct
+    descriptor = field.message_type
+    # a scalar, or a type such as Struct
+    if descriptor is None or descriptor.full_name.startswith("google.protobuf."):
         return value
-    if kind.GetOptions().map_entry:
-        item = kind.fields_by_name["value"]
-        return {key: _without_nested_defaults(value[key], item) for key in value}
+    if descriptor.GetOptions().map_entry:
+        value_field = descriptor.fields_by_name["value"]
+        return {key: _without_nested_defaults(value[key], value_field) for key in value}
     if field.is_repeated:
-        return [_without_defaults(item, kind) for item in value]
-    return _without_defaults(value, kind)
+        return [_without_defaults(item, descriptor) for item in value]
+    return _without_defaults(value, descriptor)
 
 
 def _without_empty_values(value: Any) -> Any:

@@ -21,7 +21,7 @@ from jwt.utils import base64url_encode
 from .canonical_cards import CanonicalForm, canonical_forms
 from .errors import CardSignatureError, ConfigurationError, KeysUnavailableError
 from .key_sets import KeySets
-from .keys import PUBLIC, Source, VerificationKey, key_of_jwk, read_key
+from .keys import PUBLIC_KEY_ALGORITHMS, KeySource, VerificationKey, key_of_jwk, read_key
 from .signing_keys import SigningKey, read_source
 
 ALGORITHM = "ES256"
@@ -67,7 +67,7 @@ class CardSigner:
         ```
     """
 
-    def __init__(self, keys: Sequence[SigningKey | Source], jku: str) -> None:
+    def __init__(self, keys: Sequence[SigningKey | KeySource], jku: str) -> None:
         self._keys = [
             key if isinstance(key, SigningKey) else _read_signing_key(key) for key in keys
         ]
@@ -143,14 +143,15 @@ class CardVerifier:
 
     def __init__(
         self,
-        keys: Sequence[Source | Mapping[str, Any]] | Mapping[str, Any] = (),
+        keys: Sequence[KeySource | Mapping[str, Any]] | Mapping[str, Any] = (),
         *,
         jwks_url: str | None = None,
         jku_origins: Collection[str] = (),
         algorithms: Collection[str] = ("ES256", "ES384", "EdDSA", "RS256", "PS256"),
     ) -> None:
-        if isinstance(algorithms, str) or not {*algorithms} <= PUBLIC:
-            raise ConfigurationError(f"algorithms must be a list of any of {sorted(PUBLIC)}")
+        if isinstance(algorithms, str) or not {*algorithms} <= PUBLIC_KEY_ALGORITHMS:
+            names = sorted(PUBLIC_KEY_ALGORITHMS)
+            raise ConfigurationError(f"algorithms must be a list of any of {names}")
         if isinstance(keys, str | bytes | PathLike) or isinstance(jku_origins, str):
             raise ConfigurationError("keys and jku_origins must be lists")
         self._algorithms = frozenset(algorithms)
@@ -172,7 +173,7 @@ class CardVerifier:
 
         Raises:
             CardSignatureError: *card* is not a card of A2A 1.0, or has no valid signature.
-            KeysUnavailableError: No signature is valid, and there are no keys of a key set.
+            KeysUnavailableError: No signature is valid, and a key set could not be fetched.
         """
         try:
             forms = canonical_forms(card)
@@ -181,35 +182,35 @@ class CardVerifier:
         signatures = [*_read_signatures(card)]
         if not signatures:
             raise CardSignatureError("The card has no signature")
-        return self._find_verified(forms, signatures).members
+        return self._find_verified_form(forms, signatures).members
 
-    def _find_verified(
+    def _find_verified_form(
         self, forms: Sequence[CanonicalForm], signatures: Sequence[Signature]
     ) -> CanonicalForm:
-        """Return the first of *forms* that one of *signatures* is valid for.
+        """Return the first of *forms* for which one of *signatures* is valid.
 
         Raises:
             CardSignatureError: No signature is valid.
-            KeysUnavailableError: No signature is valid, and there are no keys of a key set.
+            KeysUnavailableError: No signature is valid, and a key set could not be fetched.
         """
-        verified: CanonicalForm | None = None
+        verified_form: CanonicalForm | None = None
         failure = CardSignatureError("No signature of the card is by a known key")
         unavailable: KeysUnavailableError | None = None
         for signature in signatures:
             try:
                 for key in self._find_keys(signature):
-                    signed = _find_signed(forms, signature, key)
-                    if signed is None:
+                    form = _find_signed_form(forms, signature, key)
+                    if form is None:
                         failure = CardSignatureError(NOT_VALID)
                         continue
-                    if signed == forms[0]:
-                        return signed
-                    verified = signed  # another signature may be valid for the first form
+                    if form == forms[0]:
+                        return form
+                    verified_form = form  # another signature may be valid for the first form
                     break
             except KeysUnavailableError as error:
                 unavailable = error
-        if verified is not None:
-            return verified
+        if verified_form is not None:
+            return verified_form
         raise unavailable or failure  # a key that could not be fetched may be the right one
 
     def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
@@ -255,7 +256,7 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
         )
 
 
-def _find_signed(
+def _find_signed_form(
     forms: Sequence[CanonicalForm], signature: Signature, key: VerificationKey
 ) -> CanonicalForm | None:
     """Return the first form for which *key* verifies *signature*; None if there is none."""
@@ -270,7 +271,7 @@ def _find_signed(
     return None
 
 
-def _read_signing_key(source: Source) -> SigningKey:
+def _read_signing_key(source: KeySource) -> SigningKey:
     """Return the key in *source*: PEM, or the path of a file as text or as a `Path`."""
     is_path = isinstance(source, str) and "-----BEGIN" not in source
     return SigningKey(Path(source) if is_path and isinstance(source, str) else source)

@@ -93,8 +93,8 @@ class ChainAuthenticator:
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """Return all schemes for the Agent Card (FR-AUT-003); any one of them suffices.
 
-        An authenticator without `security_schemes()` declares a bearer token. A scheme whose name
-        a different scheme already has is renamed, for example to `bearer2`.
+        An authenticator without `security_schemes()` declares a bearer token. Schemes that
+        differ but have the same name are numbered: the second is, for example, `bearer2`.
         """
         schemes: dict[str, SecurityScheme] = {}
         for authenticator in self._authenticators:

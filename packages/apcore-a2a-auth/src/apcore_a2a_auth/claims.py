@@ -12,7 +12,7 @@ ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 """Valid ids: one non-blank line of up to 255 characters, without controls or lone surrogates."""
 RESERVED_TYPE = "system"
 """The type that apcore's access rules reserve for the system itself; no token may claim it."""
-TECHNICAL = frozenset({"aud", "exp", "iat", "jti", "nbf"})
+TECHNICAL_CLAIMS = frozenset({"aud", "exp", "iat", "jti", "nbf"})
 """Claims about the token itself, which say nothing about its bearer (RFC 7519 §4.1)."""
 
 
@@ -27,7 +27,7 @@ class ClaimMapping:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
         type: Claim with the type; without a valid type, or for `system`, the type is `user`.
         roles: Claim with the roles: an array, or a string with spaces or commas between them.
-        attrs: The claim of each attribute, by its name; the attribute `iss` is added. If None, all
+        attrs: Names of attributes, each with its claim; the attribute `iss` is added. If None, all
             claims are attributes, except those about the token itself, such as `exp`.
 
     Example:
@@ -61,7 +61,7 @@ class ClaimMapping:
     def _attrs(self, claims: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes, with the issuer if known: ids are unique only within an issuer."""
         if self.attrs is None:
-            return {name: value for name, value in claims.items() if name not in TECHNICAL}
+            return {name: value for name, value in claims.items() if name not in TECHNICAL_CLAIMS}
         selected = {name: _claim_at(claims, path) for name, path in self.attrs.items()}
         issuer = {"iss": claims["iss"]} if "iss" in claims else {}
         return issuer | {name: value for name, value in selected.items() if value is not None}

@@ -23,13 +23,13 @@ logger = logging.getLogger("apcore_a2a.auth")
 PRELOADED = (anyio, httpcore)
 """Modules that httpx would import on its first request, blocking the event loop for 0.1 s."""
 
-REFRESH = 45.0
+REFRESH_AGE = 45.0
 """Age in seconds from which the keys are fetched again in the background."""
 LIFETIME = 60.0
 """Age in seconds from which requests wait for new keys, so that withdrawn keys are refused."""
 COOLDOWN = 30.0
 """Seconds between two fetches for unknown key ids, which any client can make up."""
-RETRY = 5.0
+RETRY_INTERVAL = 5.0
 """Seconds between two attempts while fetches fail."""
 MAX_STALE = 3600.0
 """Age in seconds up to which the last keys are used while fetches fail."""
@@ -83,13 +83,13 @@ class Jwks:
         """Fetch the keys if they are old, and wait for them if they are too old to be used."""
         now, tried_at = monotonic(), self._tried_at
         age = now - self._fetched_at
-        if age < REFRESH:
+        if age < REFRESH_AGE:
             return
-        if now - tried_at >= RETRY:
+        if now - tried_at >= RETRY_INTERVAL:
             self._start_fetch()
         # if a recent fetch has failed, use the last keys without waiting for the next fetch
-        is_usable = self._is_failing and age <= MAX_STALE and now - tried_at < LIFETIME
-        if age >= LIFETIME and not is_usable and self._fetch_task is not None:
+        uses_last_keys = self._is_failing and age <= MAX_STALE and now - tried_at < LIFETIME
+        if age >= LIFETIME and not uses_last_keys and self._fetch_task is not None:
             await asyncio.shield(self._fetch_task)
 
     def _start_fetch(self) -> "asyncio.Task[None]":

@@ -17,7 +17,7 @@ from .claims import ClaimMapping
 from .errors import ConfigurationError
 from .files import KeyFile
 from .jwks import Jwks, without_secrets
-from .keys import HMAC, PUBLIC, Source, VerificationKey, read_key
+from .keys import MIN_SECRET_SIZES, PUBLIC_KEY_ALGORITHMS, KeySource, VerificationKey, read_key
 from .schemes import bearer, open_id_connect
 
 logger = logging.getLogger("apcore_a2a.auth")
@@ -30,7 +30,7 @@ MAX_LEEWAY = 3600
 """Maximum accepted clock difference, in seconds."""
 TIME_CLAIMS = ("exp", "nbf", "iat")
 """Claims that must be numbers (RFC 7519 §2), although PyJWT accepts strings too."""
-ALGORITHMS = PUBLIC | HMAC.keys()
+ALGORITHMS = PUBLIC_KEY_ALGORITHMS | MIN_SECRET_SIZES.keys()
 """The algorithms that may be configured."""
 TOKEN_ERRORS = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 """Errors that reading a token may raise, since its sender can put anything into it."""
@@ -97,7 +97,7 @@ class JWTAuthenticator:
 
     def __init__(
         self,
-        key: Source | None = None,
+        key: KeySource | None = None,
         *,
         jwks_url: str | None = None,
         issuer: str | None = None,
@@ -125,7 +125,7 @@ class JWTAuthenticator:
         self._keys, self._algorithms = self._configure_keys(key, jwks_url, algorithms)
 
     def _configure_keys(
-        self, key: Source | None, jwks_url: str | None, algorithms: Collection[str] | None
+        self, key: KeySource | None, jwks_url: str | None, algorithms: Collection[str] | None
     ) -> tuple[KeyFile[VerificationKey] | VerificationKey | Jwks, frozenset[str]]:
         """Return the source of the keys, and the accepted algorithms."""
         accepted = frozenset(ALGORITHMS if algorithms is None else algorithms)
@@ -147,7 +147,7 @@ class JWTAuthenticator:
         if key is not None:
             return read(key), accepted
         if algorithms:
-            _check_usable(accepted, PUBLIC)
+            _check_usable(accepted, PUBLIC_KEY_ALGORITHMS)
         return self._published_keys(jwks_url), accepted
 
     def _published_keys(self, jwks_url: str | None) -> Jwks:

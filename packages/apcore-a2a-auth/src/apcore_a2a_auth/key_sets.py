@@ -76,8 +76,8 @@ class KeySets:
             self._sets.clear()
         key_set = self._sets.setdefault(url, KeySet())
         with key_set.lock:  # callers that verify at the same time share one request, or its failure
-            is_unknown = not any(key_id in (None, known_id) for known_id, _ in key_set.keys)
-            is_due = asked_at - key_set.fetched_at > LIFETIME or is_unknown
+            is_unknown_id = not any(key_id in (None, known_id) for known_id, _ in key_set.keys)
+            is_due = asked_at - key_set.fetched_at > LIFETIME or is_unknown_id
             # until a first fetch succeeds, each call tries again
             cooldown = 0 if key_set.fetched_at == NEVER else COOLDOWN
             if is_due and asked_at - key_set.tried_at > cooldown:

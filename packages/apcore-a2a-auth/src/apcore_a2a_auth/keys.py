@@ -13,13 +13,13 @@ from jwt import InvalidKeyError, PyJWK, get_algorithm_by_name
 
 from .errors import ConfigurationError
 
-Source: TypeAlias = str | bytes | PathLike[str]
+KeySource: TypeAlias = str | bytes | PathLike[str]
 """A secret, or a public or private key; or the path of a file with one."""
 
 RSA = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
-HMAC = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""Minimum length of the secret for each algorithm, in bytes (RFC 7518 §3.2)."""
-PUBLIC = RSA | {"ES256", "ES384", "ES512", "ES256K", "EdDSA"}
+MIN_SECRET_SIZES = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""Minimum size of the secret for each HMAC algorithm, in bytes (RFC 7518 §3.2)."""
+PUBLIC_KEY_ALGORITHMS = RSA | {"ES256", "ES384", "ES512", "ES256K", "EdDSA"}
 """Algorithms with a public key."""
 CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512", "secp256k1": "ES256K"}
 MIN_RSA_BITS = 2048
@@ -94,7 +94,7 @@ def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
         if jwk.keys() & SECRET_MEMBERS:
             return None
         key = PyJWK(jwk, "EdDSA" if jwk["kty"] == "OKP" else None).key
-        allowed = frozenset({jwk["alg"]} if "alg" in jwk else PUBLIC)
+        allowed = frozenset({jwk["alg"]} if "alg" in jwk else PUBLIC_KEY_ALGORITHMS)
     except Exception:  # an issuer may publish anything; a broken key must not hide the others
         return None
     return VerificationKey(key, algorithms_of(key) & allowed)
@@ -113,10 +113,11 @@ def encode(text: str | bytes) -> bytes:
 
 
 def _read_secret(data: bytes) -> VerificationKey:
-    algorithms = frozenset(name for name, size in HMAC.items() if len(data) >= size)
+    algorithms = frozenset(name for name, size in MIN_SECRET_SIZES.items() if len(data) >= size)
     if not algorithms:
         raise ConfigurationError(
-            f"The secret has {len(data)} bytes; it needs at least {HMAC['HS256']} (RFC 7518 §3.2). "
+            f"The secret has {len(data)} bytes; "
+            f"it needs at least {MIN_SECRET_SIZES['HS256']} (RFC 7518 §3.2). "
             "Generate one with: openssl rand -base64 48"
         )
     if any(map(_is_encoded_key, (data, data.strip(), _decode_base64(data)))):

@@ -13,9 +13,9 @@ from apcore import Identity
 from apcore_a2a_core.data import Json
 from apcore_a2a_core.values import is_object
 
-from .claims import RESERVED_TYPE, TECHNICAL, ClaimMapping, is_valid_id
+from .claims import RESERVED_TYPE, TECHNICAL_CLAIMS, ClaimMapping, is_valid_id
 from .errors import ConfigurationError
-from .keys import Source
+from .keys import KeySource
 from .signing_keys import SigningKey, cached_signing_key, read_source
 
 LIFETIME = 60.0
@@ -28,7 +28,7 @@ def mint(
     identity: Identity,
     audience: str,
     *,
-    key: SigningKey | Source,
+    key: SigningKey | KeySource,
     issuer: str | None = None,
     lifetime: float = LIFETIME,
     key_id: str | None = None,
@@ -90,11 +90,12 @@ def mint(
         )
     key = _signing_key(key, key_id, algorithm)
     now = int(time.time())
-    technical = {"aud": audience, "iat": now, "exp": now + lifetime, "jti": uuid4().hex}
-    payload = _claims_of(identity, claim_mapping or ClaimMapping()) | technical
+    technical_claims = {"aud": audience, "iat": now, "exp": now + lifetime, "jti": uuid4().hex}
+    payload = _claims_of(identity, claim_mapping or ClaimMapping()) | technical_claims
     if issuer is not None:
         payload["iss"] = issuer
-    if reserved := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
+    further_names = (claims or {}).keys()
+    if reserved := further_names & (payload.keys() | TECHNICAL_CLAIMS):
         names = ", ".join(sorted(reserved))
         raise ValueError(f"claims must not contain names that mint reserves: {names}")
     headers = {"kid": key.key_id} if key.key_id else None
@@ -110,7 +111,7 @@ class IdentityForwarder:
     """
 
     def __init__(
-        self, mint: Callable[[Identity], str], keys: Sequence[SigningKey | Source]
+        self, mint: Callable[[Identity], str], keys: Sequence[SigningKey | KeySource]
     ) -> None:
         self._mint, self._keys = mint, keys
 
@@ -132,7 +133,7 @@ class IdentityForwarder:
 def forward_identity(
     audience: str,
     *,
-    key: SigningKey | Source | Sequence[SigningKey | Source],
+    key: SigningKey | KeySource | Sequence[SigningKey | KeySource],
     issuer: str | None = None,
     lifetime: float = LIFETIME,
     claim_mapping: ClaimMapping | None = None,
@@ -182,7 +183,7 @@ def forward_identity(
 
 
 def _signing_key(
-    key: SigningKey | Source, key_id: str | None = None, algorithm: str | None = None
+    key: SigningKey | KeySource, key_id: str | None = None, algorithm: str | None = None
 ) -> SigningKey:
     if isinstance(key, SigningKey):
         if key_id is not None or algorithm is not None:

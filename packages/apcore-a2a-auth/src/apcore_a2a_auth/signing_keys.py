@@ -15,7 +15,7 @@ from jwt import get_algorithm_by_name
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from .errors import ConfigurationError
-from .keys import MAX_RSA_BITS, MIN_RSA_BITS, RSA, Source, algorithms_of, encode, read_key
+from .keys import MAX_RSA_BITS, MIN_RSA_BITS, RSA, KeySource, algorithms_of, encode, read_key
 
 THUMBPRINT_MEMBERS = ("crv", "e", "kty", "n", "x", "y")
 """Members of a public key that its thumbprint covers (RFC 7638 §3.2, RFC 8037 §2)."""
@@ -53,13 +53,13 @@ class SigningKey:
     """
 
     def __init__(
-        self, source: Source, *, key_id: str | None = None, algorithm: str | None = None
+        self, source: KeySource, *, key_id: str | None = None, algorithm: str | None = None
     ) -> None:
         content = read_source(source)
         algorithms: frozenset[str]
         if b"PRIVATE KEY-----" in content:
             self.private = _read_private_key(content)
-            algorithms, default = algorithms_of(self.private.public_key()), "RS256"
+            algorithms, default_algorithm = algorithms_of(self.private.public_key()), "RS256"
             if not algorithms:
                 raise ConfigurationError(
                     f"The private key cannot sign: give an RSA key of {MIN_RSA_BITS} to "
@@ -70,10 +70,12 @@ class SigningKey:
             verification_key = read_key(content)
             if isinstance(verification_key.key, bytes):
                 self.private, algorithms = verification_key.key, verification_key.algorithms
-                default = "HS256"
+                default_algorithm = "HS256"
             else:
                 raise ConfigurationError("This is a public key; give the private key, which signs")
-        self.algorithm: str = algorithm or (default if default in algorithms else min(algorithms))
+        if default_algorithm not in algorithms:
+            (default_algorithm,) = algorithms  # keys other than RSA have only one
+        self.algorithm: str = algorithm or default_algorithm
         if self.algorithm not in algorithms:
             names = ", ".join(sorted(algorithms))
             raise ConfigurationError(f"The key signs with {names}, not with {self.algorithm}")
@@ -128,7 +130,7 @@ def cached_signing_key(content: bytes, key_id: str | None, algorithm: str | None
     return SigningKey(content, key_id=key_id, algorithm=algorithm)
 
 
-def read_source(source: Source) -> bytes:
+def read_source(source: KeySource) -> bytes:
     """Return the bytes of a key; newlines at the end of a file are dropped.
 
     Raises:

@@ -37,7 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .agent import Agent, first_paragraph
 from .parts import TEXT, Json, is_mapping
-from .turn import Turn, file_in, text_in
+from .turn import Turn, file_from, joined_text
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Events(EventQueue):
         """Add an event; wait if many of them have not been sent yet."""
         if not self._is_closed:
             await self._events.put(event)
-            if self._is_closed:  # closed while this waited: let the next waiting call continue
+            if self._is_closed:  # closed while this waited: make room for the next waiting call
                 self.close()
 
     async def end(self) -> None:
@@ -149,12 +149,12 @@ def part_out(event: Any, turn: Turn) -> Any:
         return [_chunk_of(part) for part in event.artifact.parts]
     if isinstance(event, TaskStatusUpdateEvent):
         text, data = _text_and_data(event.status.message)
-        is_progress = event.status.state in _REPORTED_AT_ONCE
+        is_progress = event.status.state in _PROGRESS_STATES
         return Progress(text, data) if is_progress and (text or data) else None
     return event
 
 
-_REPORTED_AT_ONCE = {
+_PROGRESS_STATES = {
     TaskState.TASK_STATE_SUBMITTED,
     TaskState.TASK_STATE_WORKING,
     TaskState.TASK_STATE_COMPLETED,
@@ -195,7 +195,7 @@ class ExecutorAgent(Agent):
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the executor, and yield its events as they come."""
         task = _task_of(turn)
-        # a resumed task gets a new artifact, so the earlier chunks are sent again
+        # the server starts a new artifact for a resumed task, so send the earlier chunks again
         for artifact in task.artifacts:
             yield TaskArtifactUpdateEvent(artifact=artifact)
         events = Events()
@@ -235,7 +235,7 @@ class ExecutorAgent(Agent):
             async with asyncio.timeout(CANCEL_TIMEOUT):
                 await self._executor.cancel(context, events)
         except Exception as error:  # executors may raise anything, such as "not supported"
-            logger.debug("The executor did not cancel", exc_info=error)
+            logger.debug("The executor's cancel failed", exc_info=error)
         finally:
             execution.cancel()
             await asyncio.wait({execution}, timeout=CANCEL_TIMEOUT)
@@ -283,7 +283,7 @@ class ExecutorAgent(Agent):
 def _caller_of(turn: Turn) -> str | None:
     """Return the id of the caller's identity; None if anonymous.
 
-    When a paused task is abandoned, there is no identity, and this is the caller of the last turn.
+    An abandoned task has no identity: return the id of the caller of the turn that has paused it.
     """
     identity = turn.context.identity
     state: Json = turn.state or {}
@@ -369,15 +369,15 @@ def _settle(turn: Turn, task: Task) -> None:
 
 
 def _chunk_of(part: Part) -> Any:
-    """Return a part as a chunk: text, a file, or data; whole numbers become integers again."""
+    """Return a part as a chunk: text, a file, or data, where protobuf's 1.0 becomes 1."""
     content: Json = to_json(json_of(part))
     if "data" in content:
         return content["data"] if is_mapping(content["data"]) else {"result": content["data"]}
-    return content[TEXT] if TEXT in content else file_in(content)
+    return content[TEXT] if TEXT in content else file_from(content)
 
 
 def _text_and_data(message: Message) -> tuple[str, Any]:
     """Return the texts of a message, one per line, and its data: one value, a list, or None."""
     parts: list[Json] = [to_json(json_of(part)) for part in message.parts]
     data = [part["data"] for part in parts if "data" in part]
-    return text_in(parts), data[0] if len(data) == 1 else data or None
+    return joined_text(parts), data[0] if len(data) == 1 else data or None

@@ -75,7 +75,8 @@ class Agent:
         examples: Example messages, for its Agent Card.
         input_mapper: Function of the inputs and the turn; it returns the framework's input.
         input_key: The input that gets the text of the message.
-        output_key: The member of the framework's output that is its text, for bridges that use it.
+        output_key: The member of the framework's output that has the text; not all bridges use this
+            option.
         before: Function of the turn, called first; it may change the turn, or raise to refuse it.
         on_event: Function of the turn, the framework's event and one of its chunks; it returns the
             chunk to send instead, or None to send none. If it raises, the task fails.
@@ -88,8 +89,8 @@ class Agent:
             chunks, or None to drop the event.
         approval: Whether each call needs the user's approval.
         timeout: Time limit of a turn, in seconds.
-        annotations: The behavior of the module; set `idempotent` if a turn may be repeated after
-            the loss of its replica.
+        annotations: The behavior of the module; set `idempotent` if another replica may repeat a
+            turn after the replica that ran it was lost.
 
     Attributes:
         module_id: The id of the skill, unless the module is registered with another id.
@@ -186,7 +187,7 @@ class Agent:
         raise NotImplementedError
 
     async def abandoned(self, turn: Turn) -> None:
-        """Clean up when a paused task has ended without another turn."""
+        """Clean up when a paused task has ended without another turn; subclasses may define it."""
 
     async def close(self) -> None:
         """Release the resources of the agent.
@@ -227,7 +228,7 @@ class Agent:
             await maybe_await(self.after(turn, output.value(), None))
 
     async def on_abandoned(self, inputs: Json, context: Context[Any]) -> None:
-        """Tell the agent that its paused task has ended without another turn; servers call this."""
+        """Call `abandoned`; servers call this when a paused task has ended without another turn."""
         await self.abandoned(self._turn(inputs, context))
 
     def on_unload(self) -> None:
@@ -242,9 +243,11 @@ class Agent:
             task.add_done_callback(_closing_tasks.discard)
 
     async def mapped_input(self, turn: Turn) -> Any:
-        """Return the framework's input: the mapped inputs, or the text of the user.
+        """Return the framework's input.
 
-        If `takes_text` is False, return the inputs, without `answer` unless the schema declares it.
+        With an `input_mapper`, this is what the mapper returns. Otherwise it is the text of the
+        user if `takes_text` is true, or else the inputs. Their member `answer`, with which the user
+        has answered a question, is left out if the schema does not declare it.
         """
         if self.input_mapper is not None:
             return await maybe_await(self.input_mapper(turn.inputs, turn))
@@ -267,7 +270,7 @@ class Agent:
         return [content for content in for_framework if content is not None]
 
     def _own_inputs(self, turn: Turn) -> Json:
-        """Return the inputs, without `answer` unless the schema declares it."""
+        """Return the inputs, without the user's `answer` if the schema does not declare it."""
         inputs = {**turn.inputs}
         if ANSWER in inputs and not _declares(self.input_schema, ANSWER):
             del inputs[ANSWER]
@@ -289,7 +292,7 @@ class Agent:
                 for chunk in chunks
                 if chunk is not None
             ]
-        # `part_out` and `on_event` may return any value
+        # the callbacks may return any value, which the default `part_out` converts to a chunk
         return [parts.part_out(chunk, turn) for chunk in chunks if chunk is not None]
 
 

@@ -20,7 +20,7 @@ from .agent import Agent
 from .callables import output_schema_of
 from .logs import log_at_debug
 from .parts import DENIED, Json, text_of
-from .turn import TextMessage, Turn, file_in
+from .turn import TextMessage, Turn, file_from
 
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 """JSON Schema types, by the names of the Python types that tools declare for user input."""
@@ -44,7 +44,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
     ('Hello', '{"n": 1}')
     """
-    file = file_in(part)
+    file = file_from(part)
     if file is None:
         return text_of(part.get("text", part.get("data")))
     return file.url if file.data is None else _media_of(file)
@@ -111,14 +111,14 @@ class AgnoAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the agent, or continue with the user's answer; yield its events and its output."""
-        _hide_records()
+        _hide_log_records()
         if turn.state is None:
             events = self._agent.arun(**await self._arguments(turn))
         else:
             paused_run = _run_of(turn.state)
-            _answer(_open_requirements(paused_run)[0], turn)
-            _ask(turn, paused_run)
-            events = self._agent.acontinue_run(paused_run, **self._options(turn))
+            _resolve(_open_requirements(paused_run)[0], turn)
+            _ask_if_needed(turn, paused_run)
+            events = self._agent.acontinue_run(paused_run, **self._common_arguments(turn))
         output, streamed_text = None, ""
         async with aclosing(events):
             async for event in events:
@@ -135,12 +135,13 @@ class AgnoAgent(Agent):
                     yield event
         if output is None:
             raise AgnoError("The run has ended without an output")
-        _ask(turn, output)
+        _ask_if_needed(turn, output)
         content = output.content
         if not (isinstance(content, str) and streamed_text.endswith(content)):
             yield content
 
-    def _options(self, turn: Turn) -> Json:
+    def _common_arguments(self, turn: Turn) -> Json:
+        """Return the arguments of `arun` that `acontinue_run` takes, too."""
         return {
             "session_id": turn.session_id,
             "user_id": turn.principal or turn.session_id,
@@ -154,29 +155,29 @@ class AgnoAgent(Agent):
         """Return the arguments of a run; its input may begin with the texts of the conversation."""
         from agno.models.message import Message
 
-        texts: list[Any] = []
+        inputs: list[Any] = []
         media: dict[str, list[Any]] = {}
         if self.input_mapper is None and self.takes_text:
             contents = await self.contents(turn)
         else:
-            texts.append(await self.mapped_input(turn))
+            inputs.append(await self.mapped_input(turn))
             contents = await self.convert_parts(turn.parts, turn)
         for content in contents:
             if isinstance(content, str):
-                texts.append(content)
+                inputs.append(content)
             else:
                 media.setdefault(_argument_of(content), []).append(content)
-        # an input that is not text is texts[0], and Agno takes no texts beside it
-        is_text = all(isinstance(text, str) for text in texts)
-        prompt = "\n".join(texts) if is_text else texts[0]
+        # Agno takes either text or one other value; that comes first, from `mapped_input`
+        is_text = all(isinstance(value, str) for value in inputs)
+        prompt = "\n".join(inputs) if is_text else inputs[0]
         earlier_messages = [] if self._has_memory or not is_text else turn.messages
         if earlier_messages and self._is_team:  # a team takes no list of messages
             prompt = f"{_transcript(earlier_messages)}\n\n{prompt}"
         if not earlier_messages or self._is_team:
-            return {"input": prompt, **media, **self._options(turn)}
+            return {"input": prompt, **media, **self._common_arguments(turn)}
         messages = [Message(role=ROLES[m.role], content=m.text) for m in earlier_messages]
         messages.append(Message(role="user", content=prompt, **media))
-        return {"input": messages, **self._options(turn)}
+        return {"input": messages, **self._common_arguments(turn)}
 
 
 def _transcript(messages: list[TextMessage]) -> str:
@@ -185,8 +186,9 @@ def _transcript(messages: list[TextMessage]) -> str:
 
 
 def _is_text(event: Any) -> bool:
-    is_own_content = not event.parent_run_id and event.event.removeprefix("Team") == "RunContent"
-    return is_own_content and isinstance(event.content, str)
+    """Return whether an event is text of the agent or the team, not of a team member."""
+    is_content = event.event.removeprefix("Team") == "RunContent" and not event.parent_run_id
+    return is_content and isinstance(event.content, str)
 
 
 def _fail(event: Any) -> NoReturn:
@@ -194,7 +196,7 @@ def _fail(event: Any) -> NoReturn:
     raise AgnoError(reason or event.event)
 
 
-def _hide_records() -> None:
+def _hide_log_records() -> None:
     """Log Agno's records at DEBUG: they contain texts of exceptions."""
     spec = find_spec("agno")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -215,8 +217,8 @@ def _open_requirements(run: Any) -> list[Any]:
     return [need for need in run.requirements or () if not need.is_resolved()]
 
 
-def _answer(requirement: Any, turn: Turn) -> None:
-    """Pass the user's answer to a requirement of a run."""
+def _resolve(requirement: Any, turn: Turn) -> None:
+    """Resolve a requirement of a run with the user's answer."""
     answer = turn.answer
     text = text_of(answer)
     if requirement.needs_confirmation:
@@ -234,12 +236,12 @@ def _answer(requirement: Any, turn: Turn) -> None:
         requirement.set_external_execution_result(text)
 
 
-def _ask(turn: Turn, run: Any) -> None:
+def _ask_if_needed(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
-    # the tools of a loaded run are copies without the user's answers, so replace them
-    own_needs = [need for need in run.requirements or () if need.member_run_id is None]
-    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in own_needs}
+    # a loaded run has two copies of a tool call, and only that of a requirement has the answer
+    needs_of_run = [need for need in run.requirements or () if need.member_run_id is None]
+    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in needs_of_run}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
     if not requirements:
         return
@@ -304,8 +306,8 @@ def _file_of(media: Any) -> File:
     """Convert an image, audio, video or file that a run has made."""
     name = getattr(media, "filename", None) or ""
     kind = type(media).__name__.lower()
-    by_format = f"{kind}/{media.format}" if media.format and kind in MEDIA else ""
-    media_type = media.mime_type or by_format
+    type_from_format = f"{kind}/{media.format}" if media.format and kind in MEDIA else ""
+    media_type = media.mime_type or type_from_format
     content = media.content
     if content is None and media.url is None:
         content = media.get_content_bytes()  # from its path

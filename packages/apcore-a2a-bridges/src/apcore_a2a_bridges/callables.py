@@ -41,8 +41,8 @@ ALLOW_EXTRA = ConfigDict(extra="allow")
 
 
 @cache
-def threads() -> ThreadPoolExecutor:
-    """Return the threads for functions that block; asyncio's own pool has only a few."""
+def thread_pool() -> ThreadPoolExecutor:
+    """Return the pool of threads for functions that block; asyncio's own pool has only a few."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="apcore-a2a-bridges")
 
 
@@ -52,7 +52,7 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    return threads().submit(contextvars.copy_context().run, partial(function, *args))
+    return thread_pool().submit(contextvars.copy_context().run, partial(function, *args))
 
 
 class FunctionAgent(Agent):
@@ -82,28 +82,31 @@ class FunctionAgent(Agent):
         self._function = function
         signature = inspect.signature(function)
         hints = _hints_of(function)
-        self._extras = {
-            name: kind for name in signature.parameters if (kind := _kind_of_extra(name, hints))
+        self._injected = {
+            name: kind for name in signature.parameters if (kind := _kind_of_injected(name, hints))
         }
         parameters = [
             p
             for p in signature.parameters.values()
-            if p.name not in self._extras and (p.name in hints or p.default is p.empty)
+            if p.name not in self._injected and (p.name in hints or p.default is p.empty)
         ]
-        text = _find_text_parameter(parameters, hints)
+        text_parameter = _find_text_parameter(parameters, hints)
         self._model: type[BaseModel] | None = None
-        self._text_name = "" if text is None else text.name
-        if text is None:
+        self._text_name = "" if text_parameter is None else text_parameter.name
+        if text_parameter is None:
             self._model = self.input_schema = _inputs_of(function, parameters, hints)
-        elif not options.get("input_key") and text.kind is not text.POSITIONAL_ONLY:
-            self.input_key = text.name
+        elif (
+            not options.get("input_key")
+            and text_parameter.kind is not text_parameter.POSITIONAL_ONLY
+        ):
+            self.input_key = text_parameter.name
             self.input_schema = text_model(self.input_key)
         # pass the text by position if it comes first: wrappers may name the parameter differently
         self._positional = [
             p
             for n, p in enumerate(signature.parameters.values())
             if p.kind is p.POSITIONAL_ONLY
-            or (n == 0 and p is text and p.kind is not p.KEYWORD_ONLY)
+            or (n == 0 and p is text_parameter and p.kind is not p.KEYWORD_ONLY)
         ]
         self.output_schema = output_schema_of(hints.get("return", inspect.Parameter.empty))
 
@@ -130,13 +133,15 @@ class FunctionAgent(Agent):
                 yield value
 
     async def _keywords(self, turn: Turn) -> Json:
-        extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
+        injected = {
+            n: turn if kind == "turn" else turn.context for n, kind in self._injected.items()
+        }
         if self._model is None:
-            return {self._text_name: await self.mapped_input(turn), **extras}
+            return {self._text_name: await self.mapped_input(turn), **injected}
         # `mapped_input` alone would return only the text if a parameter is called `text`
         inputs = turn.inputs if self.input_mapper is None else await self.mapped_input(turn)
         validated = self._model.model_validate(inputs)
-        return {**{name: getattr(validated, name) for name in self._model.model_fields}, **extras}
+        return {**{name: getattr(validated, name) for name in self._model.model_fields}, **injected}
 
 
 class ObjectAgent(Agent):
@@ -195,7 +200,7 @@ class ObjectAgent(Agent):
                         has_begun = True
                         yield chunk
                 return
-            except NotImplementedError:  # from the `stream` of an abstract base
+            except NotImplementedError:  # raised by the `stream` of an abstract base class
                 if has_begun:
                     raise
         yield await self._call(self._adapter.invoke, prompt, turn)
@@ -248,7 +253,7 @@ def _inner_function(function: Any) -> Any:
     return inner if inspect.isroutine(inner) else type(inner).__call__
 
 
-def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
+def _kind_of_injected(name: str, hints: Mapping[str, Any]) -> str:
     """Return `turn` or `context` if a parameter gets that object; an empty string for an input."""
     hint = hints.get(name)
     # an annotation that can't be evaluated is text, such as "Context[Any]"
@@ -277,20 +282,20 @@ def _inputs_of(
         AgentConfigError: A parameter has a type that has no JSON Schema.
     """
 
-    def shape() -> None:
-        """Stand for the function, without the parameters that are not inputs."""
+    def stand_in() -> None:
+        """Stand in for the function, with only those of its parameters that are inputs."""
 
     names = {parameter.name for parameter in parameters}
-    shape.__name__ = getattr(function, "__name__", "agent")
-    shape.__doc__ = inspect.getdoc(function)
-    shape.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
-    vars(shape)["__signature__"] = inspect.Signature(parameters)
+    stand_in.__name__ = getattr(function, "__name__", "agent")
+    stand_in.__doc__ = inspect.getdoc(function)
+    stand_in.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
+    vars(stand_in)["__signature__"] = inspect.Signature(parameters)
     try:
-        model: type[BaseModel] = generate_input_model(shape)
+        model: type[BaseModel] = generate_input_model(stand_in)
         model.model_json_schema()
     except PydanticUserError:
         raise AgentConfigError(
-            f"{shape.__name__} can't be a skill: not all of its parameters "
+            f"{stand_in.__name__} can't be a skill: not all of its parameters "
             f"({', '.join(p.name for p in parameters)}) have types with a JSON Schema"
         ) from None
     return model
@@ -305,7 +310,7 @@ class _DataclassOutput(RootModel[T]):
 
     @classmethod
     def model_validate(cls, obj: Any, *, strict: bool | None = None, **options: Any) -> Self:
-        """Validate an output, never strictly: that would refuse dicts in place of dataclasses."""
+        """Validate an output, never strictly: strict validation refuses dicts for dataclasses."""
         return super().model_validate(obj, **options)
 
 

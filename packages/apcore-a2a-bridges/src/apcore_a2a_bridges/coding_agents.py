@@ -19,7 +19,7 @@ from .turn import Turn
 
 MAX_SESSIONS = 10_000
 """Maximum number of Codex sessions that an agent remembers, one for each conversation."""
-CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+CLAUDE_INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 """Members that count input tokens: new ones, and those written to or read from the cache."""
 
 
@@ -38,7 +38,7 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
         return [Progress(f"Using {tool_use.get('name')}") for tool_use in tool_uses]
     if value.get("type") == "result":
         counts = object_at(value, "usage")
-        inputs = sum(counts.get(name) or 0 for name in CLAUDE_INPUTS)
+        inputs = sum(counts.get(name) or 0 for name in CLAUDE_INPUT_TOKENS)
         # only this event has the answers of Claude Code's own commands, such as /cost
         text = None if event.follows_text else value.get("result")
         return [text, Usage(inputs, counts.get("output_tokens") or 0)]
@@ -162,7 +162,7 @@ class CodexAgent(CommandAgent):
 
     def failure_in(self, value: Any) -> str:
         """Return the reason why the turn has failed; empty if it has not."""
-        if value.get("type") != "turn.failed":  # not "error", after which Codex may reconnect
+        if value.get("type") != "turn.failed":  # after "error", Codex may still reconnect
             return ""
         return str(object_at(value, "error").get("message", "no reason given"))
 

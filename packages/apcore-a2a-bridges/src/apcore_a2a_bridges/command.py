@@ -21,7 +21,7 @@ from apcore_a2a_core.values import is_object
 from . import parts
 from .agent import Agent
 from .parts import Json
-from .programs import MAX_ERRORS, CommandError, Program
+from .programs import MAX_ERROR_BYTES, CommandError, Program
 from .turn import Turn
 
 Format = Literal["text", "json", "lines"]
@@ -206,10 +206,10 @@ class CommandAgent(Agent):
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
         inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRET_PREFIX)}
         environment = {**self.environment, **inherited, **self._env}
-        # a document may be in the error output; one byte over the limit shows that it is too long
-        max_errors = MAX_OUTPUT + 1 if self._output == "json" else MAX_ERRORS
+        # the document may be in the error output: keep a byte too many, for `_check_size` to find
+        max_error_bytes = MAX_OUTPUT + 1 if self._output == "json" else MAX_ERROR_BYTES
         program = await Program.start(
-            command.arguments, self._grace, max_errors, cwd=self._cwd, env=environment
+            command.arguments, self._grace, max_error_bytes, cwd=self._cwd, env=environment
         )
         try:
             program.write(command.text)
@@ -223,7 +223,7 @@ class CommandAgent(Agent):
             code = await program.exit_code()
             if code or failure:
                 name = PurePath(command.arguments[0]).name
-                problem = "\n".join(filter(None, [failure, program.errors]))
+                problem = "\n".join(filter(None, [failure, program.error_text]))
                 is_session_problem = not follows_text and self.is_session_problem_in(problem)
                 kind = SessionError if is_session_problem else CommandError
                 raise kind(f"{name} ended with the exit code {code}: {problem}")
@@ -253,10 +253,10 @@ class CommandAgent(Agent):
                 _check_size(written)
             await program.exit_code()
             # without an output, the document may be in the error output
-            text = written or program.error_output
-            _check_size(text)
+            output = written or program.error_output
+            _check_size(output)
             try:
-                value = await asyncio.to_thread(_document_in, text.decode(errors="replace"))
+                value = await asyncio.to_thread(_document_in, output.decode(errors="replace"))
             except ValueError:
                 if written:
                     raise
@@ -273,7 +273,8 @@ def _check_size(output: bytearray) -> None:
 def _document_in(text: str) -> Any:
     """Return the JSON document in a text; None if there is none.
 
-    It is the whole text, an object or array in lines of its own, or begins at the first brace.
+    The document is, if possible, the whole text; or else an object or array in lines of its own;
+    or else what begins at the first brace.
 
     Raises:
         ValueError: The text has an opening brace, but no document begins at the first brace.
@@ -285,8 +286,8 @@ def _document_in(text: str) -> Any:
         try:
             value, end = decoder.raw_decode(line[0])
         except json.JSONDecodeError as error:
-            # the first line of a document is incomplete: its error is at the end of the line; the
-            # error of a line such as "[warning] old", which is no JSON, comes earlier
+            # in the first line of a longer document, the error is at the end of the line; in a
+            # line that is no JSON, such as "[warning] old", it is before the end
             is_incomplete = error.pos >= len(line[0].rstrip())
             if not is_incomplete or attempts == MAX_ATTEMPTS:
                 continue

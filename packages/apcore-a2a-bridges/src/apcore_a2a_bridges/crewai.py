@@ -18,7 +18,7 @@ from apcore_a2a_core import Progress, Usage, to_json
 from . import parts
 from .agent import Agent, text_model
 from .callables import output_schema_of
-from .crewai_runs import Run, input_files, keep_private
+from .crewai_runs import Run, input_files, silence_crewai
 from .parts import Json, is_mapping, text_of
 from .turn import Turn
 
@@ -81,7 +81,7 @@ class _PausedCrew:
 
     Attributes:
         inputs: The inputs of the crew.
-        outputs: The outputs of the tasks that are done; the review is of the last one.
+        outputs: The outputs of the finished tasks; the user reviews the last one.
     """
 
     inputs: Json
@@ -103,7 +103,7 @@ class CrewAIAgent(Agent):
     default_part_out = staticmethod(part_out)
 
     def __init__(self, crew: Any, **options: Any) -> None:
-        keep_private()
+        silence_crewai()
         names = sorted(n for n in crew.fetch_inputs() if n.isidentifier() and n != CHAT)
         roles = ", ".join(agent.role for agent in crew.agents)
         defaults: Json = {"name": crew.name or "crew", "description": f"A crew: {roles}."}
@@ -121,7 +121,7 @@ class CrewAIAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the crew to its end, or until a task asks for a review."""
-        keep_private()
+        silence_crewai()
         paused, feedback = await self._load_paused(turn)
         # with feedback, the last finished task runs again
         done_count = len(paused.outputs) - (feedback is not None)
@@ -176,7 +176,7 @@ class CrewAIAgent(Agent):
         from crewai.tasks.task_output import TaskOutput
 
         crew = self._crew.copy()
-        crew.stream = False  # the events of the run have the chunks
+        crew.stream = False  # chunks come as events of the run
         crew._task_output_handler = _NoTaskOutputs()
         for task in crew.tasks:
             task.human_input = False
@@ -185,7 +185,7 @@ class CrewAIAgent(Agent):
             typed = None if data is None else task.output_pydantic.model_validate(data)
             task.output = TaskOutput(**{**output, "pydantic": typed})
         if done_count:
-            crew.checkpoint_kickoff_event_id = str(uuid4())  # lets it skip tasks with an output
+            crew.checkpoint_kickoff_event_id = str(uuid4())  # CrewAI then skips tasks with output
         if stop_index is not None:
             crew.tasks = crew.tasks[: stop_index + 1]
             crew.after_kickoff_callbacks = []
@@ -213,7 +213,7 @@ def _can_stream(crew: Any) -> bool:
     if getattr(agent, "reasoning", False) or getattr(agent, "planning_config", None):
         return False
     tools = task.tools or agent.tools or agent.allow_delegation or crew.memory
-    calls_functions = getattr(agent.llm, "supports_function_calling", bool)  # bool() is False
+    calls_functions = getattr(agent.llm, "supports_function_calling", lambda: False)
     return not tools or calls_functions()
 
 

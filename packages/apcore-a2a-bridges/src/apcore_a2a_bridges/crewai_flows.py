@@ -17,7 +17,7 @@ from pydantic import BaseModel, create_model
 
 from .agent import Agent, first_paragraph, maybe_await
 from .crewai import ROLES, part_out
-from .crewai_runs import Question, Run, input_files, keep_private
+from .crewai_runs import Question, Run, input_files, silence_crewai
 from .parts import Json, text_of
 from .turn import Turn
 
@@ -43,7 +43,7 @@ class _PausedFlow:
     answers: list[Json] = field(default_factory=list[Json])
     feedback: Json | None = None
 
-    def answer(self, answer: Any) -> None:
+    def record_answer(self, answer: Any) -> None:
         """Record the user's answer to the last question, or the user's feedback."""
         text = text_of(answer)
         if self.answers:
@@ -72,7 +72,7 @@ class CrewAIFlowAgent(Agent):
     default_part_out = staticmethod(part_out)
 
     def __init__(self, flow: Any, *, methods: Iterable[str] = (), **options: Any) -> None:
-        keep_private()
+        silence_crewai()
         is_flow = hasattr(flow, "kickoff_async")
         template = flow if is_flow else flow()
         kind = type(template)
@@ -95,12 +95,12 @@ class CrewAIFlowAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the flow, or continue with the user's answer, and yield its events and its output."""
-        keep_private()
+        silence_crewai()
         if turn.state is None:
             paused = _PausedFlow(await self._inputs(turn))
         else:
             paused = _PausedFlow(**turn.state)
-            paused.answer(turn.answer)
+            paused.record_answer(turn.answer)
         persistence = _persistence_type()()
         run = Run(lambda: self._start(turn, paused, persistence), self._is_wanted)
         question, streamed_text = None, ""
@@ -132,7 +132,7 @@ class CrewAIFlowAgent(Agent):
             flow = self._kind.from_pending(feedback["context"]["flow_id"], pending, **fields)
             flow.persistence = self._fields.get("persistence")
         persistence.inner, flow.persistence = flow.persistence, persistence
-        flow.stream = False  # the events of the run have the chunks
+        flow.stream = False  # chunks come as events of the run
         if flow.input_provider is None:
             flow.input_provider = _InputProvider(paused.answers)
         if feedback is not None:
@@ -180,10 +180,10 @@ class _InputProvider:
 
     def request_input(self, message: str, flow: Any, metadata: Any = None) -> str:
         """Return the known answer to a question, or raise `Question`."""
-        for answer in self._answers:
-            if answer["question"] == message:
-                self._answers.remove(answer)
-                return str(answer["answer"])
+        for entry in self._answers:
+            if entry["question"] == message:
+                self._answers.remove(entry)
+                return str(entry["answer"])
         raise Question(message, to_json(metadata))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from .logs import log_at_debug
 from .turn import Turn
 
-PRIVACY = {
+TELEMETRY_OFF = {
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_VERSION_CHECK": "true",
     "CREWAI_TRACING_ENABLED": "false",
@@ -170,12 +170,12 @@ def detach_from_terminal() -> None:
         flow_config.hitl_provider = _FeedbackProvider()
 
 
-def keep_private() -> None:
+def silence_crewai() -> None:
     """Turn off CrewAI's telemetry, and log CrewAI's records at DEBUG.
 
     Variables that are set already stay as they are.
     """
-    for variable, value in PRIVACY.items():
+    for variable, value in TELEMETRY_OFF.items():
         os.environ.setdefault(variable, value)
     _drop_telemetry()
     for package in ("crewai", "crewai_core"):
@@ -185,7 +185,7 @@ def keep_private() -> None:
 
 
 def _drop_telemetry() -> None:
-    """Drop telemetry about flows that were created before it was turned off."""
+    """Drop telemetry about flows that were created before telemetry was turned off."""
     from crewai.telemetry import Telemetry
 
     exporter = getattr(Telemetry(), "_exporter", None)

@@ -89,7 +89,7 @@ def bridge(agent: Any, **options: Any) -> Any:
         #> echo
         ```
     """
-    module = find(agent, **options)
+    module = bridge_or_none(agent, **options)
     if module is None:
         raise TypeError(
             f"No bridge fits {full_name(agent.__class__)}: write a subclass of Agent with the "
@@ -98,7 +98,7 @@ def bridge(agent: Any, **options: Any) -> Any:
     return module
 
 
-def find(agent: Any, **options: Any) -> Any:
+def bridge_or_none(agent: Any, **options: Any) -> Any:
     """Return the apcore module of an agent; None if no bridge fits its type."""
     if isinstance(agent, type):
         raise TypeError(f"{agent.__name__} is a class: pass an instance of it")
@@ -178,8 +178,8 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     'host'
     """
     options = dict(config)
-    name, old_name = options.pop("bridge", None), options.pop("adapter", None)
-    name = old_name if name is None else name
+    name, adapter_name = options.pop("bridge", None), options.pop("adapter", None)
+    name = adapter_name if name is None else name
     agent = options.pop("agent", None)
     args = [] if agent is None else [import_object(agent) if isinstance(agent, str) else agent]
     if name is None:
@@ -217,7 +217,7 @@ def import_object(address: str) -> Any:
 
 
 def _takes_agent(target: str | Callable[..., Any]) -> bool:
-    """Return whether a bridge takes an agent: it is for functions, or for a type of agents."""
+    """Return whether a bridge takes an agent, as those for functions and types of agents do."""
     return target == FUNCTION_BRIDGE or any(
         target == other for name, other in _BRIDGES.items() if "." in name
     )

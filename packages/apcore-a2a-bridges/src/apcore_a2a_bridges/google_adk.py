@@ -18,7 +18,7 @@ from apcore_a2a_core.values import is_object
 from .agent import Agent
 from .logs import hide_exception_texts
 from .parts import BINARY, Json, meta_key, text_of
-from .turn import Turn, file_in
+from .turn import Turn, file_from
 
 MAX_SESSION_ID = 128
 """Maximum length of a session's id in ADK's databases, in characters."""
@@ -47,7 +47,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """Convert a part of a message to a `Part` of google-genai: text, a file, or data as JSON."""
     from google.genai import types
 
-    file = file_in(part)
+    file = file_from(part)
     if file is None:
         return types.Part(text=text_of(part.get("text", part.get("data"))))
     name, media_type = file.name or None, file.media_type or BINARY
@@ -112,8 +112,8 @@ class ADKAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._agent = agent
         self._runner = runner
-        self._is_own_runner = runner is None
-        self._is_in_memory = runner is None and session_service is None
+        self._owns_runner = runner is None
+        self._sessions_are_in_memory = runner is None and session_service is None
         self._session_service = session_service
         self._app_name = runner.app_name if runner is not None else app_name or agent.name
         self._run_config = run_config
@@ -139,18 +139,18 @@ class ADKAgent(Agent):
         )
         waiting_calls: dict[str, Any] = {}
         failure, final_text = "", ""
-        streaming: set[Any] = set()  # agents may run in parallel
+        streaming_sources: set[Any] = set()  # agents may run in parallel
         async with aclosing(events):
             async for event in events:
                 failure = failure or _failure_in(event)
                 waiting_calls |= _long_running_calls(event)
                 self._add_metadata(turn, event)
-                # an agent's event after partial ones repeats their texts
+                # the event that follows an agent's partial events repeats their texts
                 source, new_event = (event.branch, event.author), event
                 if event.partial:
-                    streaming.add(source)
-                elif source in streaming:
-                    streaming.remove(source)
+                    streaming_sources.add(source)
+                elif source in streaming_sources:
+                    streaming_sources.remove(source)
                     new_event = _without_texts(event)
                 if self._has_typed_output:
                     final_text = final_text if event.partial else _event_text(event) or final_text
@@ -165,7 +165,7 @@ class ADKAgent(Agent):
 
     async def close(self) -> None:
         """Close the runner, unless it was passed as an option."""
-        if self._runner is not None and self._is_own_runner:
+        if self._runner is not None and self._owns_runner:
             await self._runner.close()
             self._runner = None
 
@@ -225,7 +225,7 @@ class ADKAgent(Agent):
     async def _pause(self, runner: Any, turn: Turn, calls: list[Any]) -> None:
         """Ask for answers to function calls, or for approval if all of them are confirmations."""
         state: Json = {"calls": [{"id": call.id, "tool": call.name} for call in calls]}
-        if self._is_in_memory:
+        if self._sessions_are_in_memory:
             session = await runner.session_service.get_session(
                 app_name=runner.app_name, user_id=user_id_of(turn), session_id=_session_id(turn)
             )

@@ -19,12 +19,12 @@ from pydantic.errors import PydanticUserError
 from . import parts
 from .agent import Agent, first_paragraph, maybe_await, text_model
 from .parts import Json, is_mapping, to_plain
-from .turn import Turn, file_in
+from .turn import Turn, file_from
 
 Config: TypeAlias = Mapping[str, Any] | Callable[[Turn], Any]
 """A `RunnableConfig`, or a function of the turn that returns it."""
 
-BLOCKS = frozenset({"audio", "file", "image", "video"})
+FILE_BLOCKS = frozenset({"audio", "file", "image", "video"})
 """Types of content blocks that are files."""
 HISTORY = ("history", "chat_history")
 """Inputs that get the messages of the conversation so far."""
@@ -48,7 +48,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
     media_type = part.get("mediaType") or type_of_file(name)
     kind = media_type.partition("/")[0]
     block = {
-        "type": kind if kind in BLOCKS else "file",
+        "type": kind if kind in FILE_BLOCKS else "file",
         **({"url": part["url"]} if "url" in part else {"base64": part["raw"]}),
         "mime_type": media_type,
     }
@@ -156,7 +156,9 @@ class LangChainAgent(Agent):
         self._takes_messages = _is_a(_first_step(runnable), LANGUAGE_MODEL)
         fields = {} if self._takes_messages else _inputs_of(runnable)
         self._has_memory = _is_a(runnable, MESSAGE_HISTORY)
-        self._histories = [] if self._has_memory else [name for name in HISTORY if name in fields]
+        self._history_inputs = (
+            [] if self._has_memory else [name for name in HISTORY if name in fields]
+        )
         self._has_messages_input = MESSAGES in fields
         names = [name for name in fields if name not in (*HISTORY, MESSAGES)]
         self._takes_mapping = bool(names) or self._has_messages_input
@@ -202,7 +204,7 @@ class LangChainAgent(Agent):
         if not self._takes_mapping:
             return turn.text
         inputs = {self.input_key: turn.text} if self.takes_text else self._own_inputs(turn)
-        inputs |= {name: past_messages(turn) for name in self._histories}
+        inputs |= {name: past_messages(turn) for name in self._history_inputs}
         if self._has_messages_input:
             history = [] if self._has_memory else past_messages(turn)
             return {**inputs, MESSAGES: [*history, await new_message(self, turn)]}
@@ -219,7 +221,7 @@ def _chunk_of(block: Mapping[str, Any]) -> str | File | None:
     """Return the text or the file in a content block; None if it has neither."""
     if block.get("type") == "text":
         return str(block.get("text", ""))
-    if block.get("type") not in BLOCKS:
+    if block.get("type") not in FILE_BLOCKS:
         return None
     extras = block.get("extras") or {}
     name = str(block.get("filename") or extras.get("filename") or "")
@@ -227,7 +229,7 @@ def _chunk_of(block: Mapping[str, Any]) -> str | File | None:
     if isinstance(block.get("url"), str):
         return File(url=block["url"], name=name, media_type=media_type)
     part = {"raw": block.get("base64"), "filename": name, "mediaType": media_type}
-    return file_in(part)
+    return file_from(part)
 
 
 def _add_outputs(total: Any, value: Any) -> Any:

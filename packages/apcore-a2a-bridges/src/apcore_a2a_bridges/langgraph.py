@@ -132,7 +132,7 @@ class LangGraphAgent(Agent):
         has_input_key = bool(options.get("input_key"))
         inputs = _input_fields(graph)
         self._takes_messages = MESSAGES in inputs and not has_input_key
-        self._takes_value = not inputs and not has_input_key
+        self._takes_single_value = not inputs and not has_input_key
         if not (self._takes_messages or has_input_key or self.input_mapper):
             self._set_input_schema()
         self._sends_messages = self.output_key is None and MESSAGES in _names(graph.output_channels)
@@ -215,7 +215,7 @@ class LangGraphAgent(Agent):
             message = await new_message(self, turn)
             return {MESSAGES: [*await self._messages_before(graph, config, turn), message]}
         if self.takes_text:
-            return turn.text if self._takes_value else {self.input_key: turn.text}
+            return turn.text if self._takes_single_value else {self.input_key: turn.text}
         return self._own_inputs(turn)
 
     async def _messages_before(self, graph: Any, config: Any, turn: Turn) -> list[Any]:
@@ -250,7 +250,7 @@ class LangGraphAgent(Agent):
         if review is None:
             turn.ask(_question_of(value), data, schema=schema, state=state)
         state[CALL_COUNT] = len(review.calls) if review.is_batch else None
-        if review.decisions >= YES_OR_NO:
+        if YES_OR_NO.issubset(review.decisions):
             turn.approve(review.question, data, state=state)
         if review.decisions == {"respond"} and len(review.calls) == 1:
             turn.ask(review.question, data, state=state)
@@ -295,8 +295,8 @@ class LangGraphAgent(Agent):
 class _SentMessages:
     """The messages of a run so far, to send each only once.
 
-    LangGraph emits the tokens of a model, and then the whole messages that nodes return. Each of
-    these has been sent as tokens already, with its id or another one, or is new.
+    LangGraph emits the tokens of a model, and then the whole messages that nodes return. A whole
+    message may be new, or its tokens may have been sent already, with the same id or another.
 
     Args:
         nodes: The nodes whose messages are sent; empty for all nodes.
@@ -396,9 +396,9 @@ class _Review(NamedTuple):
 
     @property
     def question(self) -> str:
-        described = self.calls[0].get("description") if len(self.calls) == 1 else None
+        description = self.calls[0].get("description") if len(self.calls) == 1 else None
         names = ", ".join(str(call["name"]) for call in self.calls)
-        return str(described or f"May the agent call {names}?")
+        return str(description or f"May the agent call {names}?")
 
 
 def _review_of(value: Any, schema: Any) -> _Review | None:

@@ -21,7 +21,7 @@ class ExceptionTextFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record, and let it pass."""
-        # logging keeps a dict that is the only argument as `args` itself
+        # if the only argument is a dict, `args` is this dict and not a tuple
         args: Any = record.args
         arguments: tuple[Any, ...] = (args,) if is_object(args) else args or ()
         exception = record.exc_info[1] if record.exc_info else None
@@ -100,8 +100,8 @@ def _add_filter(framework: str, new_filter: logging.Filter) -> None:
     _counts[framework, new_filter] = len(loggers)
     for name in [*loggers]:
         if name == framework or name.startswith(f"{framework}."):
-            # This makes loggers of placeholders: if the framework did so later, the number of
-            # names would stay the same, and the new logger would get no filter.
+            # getLogger turns a placeholder in loggerDict into a logger. If the framework did that
+            # later, the number of names would not change, and the logger would get no filter.
             logging.getLogger(name).addFilter(new_filter)
 
 

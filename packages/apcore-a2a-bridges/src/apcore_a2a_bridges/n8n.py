@@ -69,10 +69,10 @@ def part_out(event: Any, turn: Turn) -> Any:
         return event.content if event.type == "item" else None
     if not is_object(event):
         return event if isinstance(event, str | File) else {"result": event}
-    return _with_text(event, TEXT if isinstance(event, _Renamed) else _text_key(event))
+    return _with_text(event, TEXT if isinstance(event, _RenamedAnswer) else _text_key(event))
 
 
-class _Renamed(dict[str, Any]):
+class _RenamedAnswer(dict[str, Any]):
     """An answer whose member `output_key` has been renamed to `text`."""
 
 
@@ -103,9 +103,9 @@ class N8nAgent(Agent):
         nodes: Names of the nodes whose streamed pieces are sent; empty for all nodes.
         resume_key: The member of an answer that has the URL of a Wait node.
         backoff: Seconds before the second attempt; each further attempt doubles them.
-        options: Options of `Agent`. A request is repeated if the workflow was not started or not
-            resumed and, with `idempotent` annotations, also after a lost connection, 429, and 502
-            to 504.
+        options: Options of `Agent`. A request is sent again if it has not started or resumed
+            the workflow; with `idempotent` annotations, also after a lost connection or a status
+            of 429 or 502 to 504.
 
     Raises:
         ValueError: The URL is not an http or https URL.
@@ -145,12 +145,12 @@ class N8nAgent(Agent):
                 question = question or self._question_in(answer)
                 if question is None and self._is_wanted(answer):
                     has_key = is_object(answer) and self.output_key in answer
-                    yield _Renamed(_with_text(answer, self.output_key)) if has_key else answer
+                    yield _RenamedAnswer(_with_text(answer, self.output_key)) if has_key else answer
         if question is not None:
             self._ask(turn, question)
 
     async def close(self) -> None:
-        """Close the connections of the running event loop to n8n."""
+        """Close the connections to n8n that belong to the running event loop."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
@@ -191,7 +191,7 @@ class N8nAgent(Agent):
             await response.aclose()
 
     async def _send(self, turn: Turn) -> Response:
-        """Send a turn to n8n; try again with a backoff as long as that is safe."""
+        """Send a turn to n8n; if it fails and that is safe, try again with a backoff."""
         import httpx
 
         url = self._url if turn.state is None else self._resume_url(turn.state["url"])
@@ -265,7 +265,7 @@ class N8nAgent(Agent):
         """Return the URL of a Wait node at the address of the webhook.
 
         n8n makes the URL from its public address, which may not be reachable from here. And a
-        workflow must not be able to have answers and headers sent to another host.
+        workflow must not be able to have the user's answers and the headers sent to another host.
         """
         webhook, node = urlsplit(self._url), urlsplit(url)
         return urlunsplit((webhook.scheme, webhook.netloc, node.path, node.query, ""))
@@ -317,9 +317,9 @@ async def _lines(response: Response) -> AsyncIterator[str]:
     """Yield the lines of an answer; httpx would also split them at characters such as U+2028."""
     pieces: list[str] = []
     async for text in response.aiter_text():
-        *ends, rest = text.split("\n")
-        for end in ends:
-            yield "".join((*pieces, end)).removesuffix("\r")
+        *line_ends, rest = text.split("\n")
+        for line_end in line_ends:
+            yield "".join((*pieces, line_end)).removesuffix("\r")
             pieces.clear()
         pieces.append(rest)
     if line := "".join(pieces):

@@ -18,7 +18,7 @@ from .agent import Agent, maybe_await
 from .callables import output_schema_of
 from .logs import hide_exception_texts
 from .parts import BINARY, DENIED, Json, text_of
-from .turn import Turn, file_in
+from .turn import Turn, file_from
 
 ROLES = {"user": "user", "agent": "assistant"}
 
@@ -29,7 +29,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
     >>> part_in({"text": "Hello"}, turn=None)
     {'type': 'input_text', 'text': 'Hello'}
     """
-    file = file_in(part)
+    file = file_from(part)
     if file is not None:
         return _content_of(file)
     return {"type": "input_text", "text": text_of(part.get("text", part.get("data")))}
@@ -107,7 +107,7 @@ class OpenAIAgent(Agent):
             run_input = await self._input(turn)
             run_options["context"] = context
         else:
-            run_input = await self._resume_state(turn, context)
+            run_input = await self._resumed_state(turn, context)
             earlier_tokens = tuple(turn.state["usage"])
         result = Runner.run_streamed(self._agent, run_input, **run_options)
         try:
@@ -137,7 +137,7 @@ class OpenAIAgent(Agent):
         ]
         return [*items, {"role": "user", "content": await self.contents(turn)}]
 
-    async def _resume_state(self, turn: Turn, context: Any) -> Any:
+    async def _resumed_state(self, turn: Turn, context: Any) -> Any:
         """Return the `RunState` of the paused run, with the answers of the user.
 
         The user is asked about one call at a time; if there are more, the task pauses again.
@@ -158,7 +158,7 @@ class OpenAIAgent(Agent):
 
 
 def _pause(turn: Turn, calls: Any, state: Json) -> NoReturn:
-    """Ask the user about the first call that has no answer."""
+    """Ask the user about the first call without an answer; `state["approved"]` has the answers."""
     call = calls[len(state["approved"])]
     name = getattr(call, "name", None) or getattr(call, "tool_name", "a tool")
     arguments = getattr(call, "arguments", None)

@@ -10,16 +10,16 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast
 from apcore_a2a_core import File, Progress, Usage
 from pydantic import BaseModel
 
-from .turn import Turn, file_in
+from .turn import Turn, file_from
 
 Json = dict[str, Any]
 Chunk: TypeAlias = str | Json | File | Usage | Progress
 """A piece of an agent's answer: text, data, a file, usage or progress."""
 
 FILES = "files"
-"""The member of an output that has the files."""
+"""Name of the output member with the files."""
 TEXT = "text"
-"""The member of an output that has the text; by default, also the input for the user's text."""
+"""Name of the output member with the text; by default, also of the input for the user's text."""
 BINARY = "application/octet-stream"
 """The media type assumed for files without one."""
 DENIED = "The user has denied this call."
@@ -34,7 +34,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """
     if "text" in part:
         return part["text"]
-    return file_in(part) or part.get("data")
+    return file_from(part) or part.get("data")
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -60,7 +60,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value with models, dataclasses and collections as dicts and lists; files stay."""
+    """Turn models, dataclasses and collections into dicts and lists; leave files as they are."""
     if isinstance(value, BaseModel):
         return to_plain(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type | File):

@@ -11,12 +11,12 @@ from typing import Any
 
 READ_SIZE = 64 * 1024
 """Maximum number of bytes that are read at once."""
-MAX_LINE = 16 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
-MAX_ERRORS = 4096
+MAX_ERROR_BYTES = 4096
 """Maximum number of bytes that a message quotes from the end of the error output."""
-IDLE = 1.0
-"""Seconds without output after which to check whether the program has ended."""
+OUTPUT_TIMEOUT = 1.0
+"""Seconds to wait for output before a check whether the program has ended."""
 
 
 class CommandError(RuntimeError):
@@ -29,21 +29,28 @@ class Program:
     Args:
         process: The process, the leader of the group.
         grace: Seconds to wait between SIGTERM and SIGKILL.
-        max_errors: Maximum number of bytes to keep from the end of the error output.
+        max_error_bytes: Maximum number of bytes to keep from the end of the error output.
     """
 
     def __init__(
-        self, process: asyncio.subprocess.Process, grace: float, max_errors: int = MAX_ERRORS
+        self,
+        process: asyncio.subprocess.Process,
+        grace: float,
+        max_error_bytes: int = MAX_ERROR_BYTES,
     ) -> None:
         self._process = process
         self._grace = grace
-        self._max_errors = max_errors
+        self._max_error_bytes = max_error_bytes
         self.error_output = bytearray()
         self._helpers = [asyncio.create_task(self._read_errors())]
 
     @classmethod
     async def start(
-        cls, arguments: Sequence[str], grace: float, max_errors: int = MAX_ERRORS, **options: Any
+        cls,
+        arguments: Sequence[str],
+        grace: float,
+        max_error_bytes: int = MAX_ERROR_BYTES,
+        **options: Any,
     ) -> Program:
         """Start a program; the options are those of `asyncio.create_subprocess_exec`.
 
@@ -58,17 +65,17 @@ class Program:
                 stdout=pipe,
                 stderr=pipe,
                 start_new_session=True,
-                limit=MAX_LINE,
+                limit=MAX_LINE_BYTES,
                 **options,
             )
         except OSError as error:
             raise CommandError(f"{arguments[0]} can't be run: {error}") from error
-        return cls(process, grace, max_errors)
+        return cls(process, grace, max_error_bytes)
 
     @property
-    def errors(self) -> str:
+    def error_text(self) -> str:
         """The end of the error output, for messages."""
-        return self.error_output[-MAX_ERRORS:].decode(errors="replace").strip()
+        return self.error_output[-MAX_ERROR_BYTES:].decode(errors="replace").strip()
 
     def write(self, text: str) -> None:
         """Start a task that writes the input and closes it."""
@@ -82,12 +89,12 @@ class Program:
         """Return the next line of the output; empty at its end."""
         line = await self._read_output(asyncio.StreamReader.readline)
         # a last line without a line feed is still unread if another process keeps the pipe open
-        return line or await self._read_output(lambda output: output.read(MAX_LINE))
+        return line or await self._read_output(lambda output: output.read(MAX_LINE_BYTES))
 
     async def exit_code(self) -> int:
-        """Wait for the program, then up to `IDLE` seconds for its error output; return the code."""
+        """Return the exit code, after up to `OUTPUT_TIMEOUT` more seconds for the error output."""
         code = await self._process.wait()
-        await asyncio.wait(self._helpers, timeout=IDLE)
+        await asyncio.wait(self._helpers, timeout=OUTPUT_TIMEOUT)
         return code
 
     async def end(self) -> None:
@@ -127,7 +134,7 @@ class Program:
             return b""
         reading = asyncio.ensure_future(read(output))
         try:
-            while not (await asyncio.wait({reading}, timeout=IDLE))[0]:
+            while not (await asyncio.wait({reading}, timeout=OUTPUT_TIMEOUT))[0]:
                 if self._process.returncode is not None:
                     return b""
             return await reading
@@ -138,7 +145,7 @@ class Program:
         errors = self._process.stderr
         while errors is not None and (data := await errors.read(READ_SIZE)):
             self.error_output += data
-            del self.error_output[: -self._max_errors]
+            del self.error_output[: -self._max_error_bytes]
 
     async def _write(self, text: str) -> None:
         stdin = self._process.stdin

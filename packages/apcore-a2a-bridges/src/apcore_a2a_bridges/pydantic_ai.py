@@ -19,7 +19,7 @@ from . import parts
 from .agent import Agent, maybe_await
 from .callables import output_schema_of
 from .parts import BINARY, DENIED, Json, text_of
-from .turn import Turn, file_in
+from .turn import Turn, file_from
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
@@ -28,7 +28,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
     ('Hello', '{"n": 1}')
     """
-    file = file_in(part)
+    file = file_from(part)
     return text_of(part.get("text", part.get("data"))) if file is None else _content_of(file)
 
 
@@ -103,9 +103,9 @@ class PydanticAIAgent(Agent):
             prompt = await self._prompt(turn)
         else:
             run = _PausedRun(**turn.state).with_answer(turn)
-            if run.waiting:
+            if run.waiting:  # more calls need an answer
                 run.pause(turn)
-            run_options |= run.arguments()
+            run_options |= run.resume_options()
             prompt = None
         result: Any = None
         text = ""
@@ -200,7 +200,7 @@ class _PausedRun:
             turn.approve(f"May the agent call {call['tool']}?", data, state=state)
         turn.ask(f"What is the result of {call['tool']}?", data, state=state)
 
-    def arguments(self) -> Json:
+    def resume_options(self) -> Json:
         """Return the arguments of `run_stream_events` that continue the run."""
         from pydantic_ai import DeferredToolResults, ToolDenied
         from pydantic_ai.messages import ModelMessagesTypeAdapter

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from apcore import Registry
 
-from .detection import bridge, find, load_bridge
+from .detection import bridge, bridge_or_none, load_bridge
 from .parts import is_mapping
 
 if TYPE_CHECKING:
     from a2a.types import AgentCard
     from starlette.applications import Starlette
 
-ABOUT = ("name", "description", "version")
-"""Options that describe the A2A agent and, if a single agent is served, also its skill."""
+CARD_OPTIONS = ("name", "description", "version")
+"""Names of the options for the Agent Card and, if a single agent is served, for its skill."""
 
 
 def to_a2a(agents: Any, **options: Any) -> Starlette:
@@ -25,7 +25,7 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
 
     Args:
         agents: An agent (see `bridge`), or a mapping from skill ids to agents.
-        options: Options of `create_app` in apcore-a2a-server, of `Agent` and the agent's bridge.
+        options: Options of `create_app` in apcore-a2a-server, of `Agent`, and of the bridge.
 
     Raises:
         ImportError: apcore-a2a-server is not installed.
@@ -57,7 +57,7 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
         host: The address to listen on; `0.0.0.0` for all. Other machines can then call the agent,
             so set `auth` as well.
         port: The port to listen on.
-        options: Options of `serve` in apcore-a2a-server, of `Agent` and the agent's bridge.
+        options: Options of `serve` in apcore-a2a-server, of `Agent`, and of the bridge.
 
     Raises:
         ImportError: apcore-a2a-server is not installed.
@@ -109,42 +109,47 @@ def build_agent_card(
 
 
 def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
-    """Return a registry of the agents' modules, and the `ABOUT` options of the A2A agent."""
+    """Return a registry of the agents' modules, and the values of `CARD_OPTIONS`."""
     registry = Registry()
     if is_mapping(agents):
-        bridge_options = {name: value for name, value in options.items() if name not in ABOUT}
+        bridge_options = {
+            name: value for name, value in options.items() if name not in CARD_OPTIONS
+        }
         for module_id, agent in agents.items():
             registry.register(module_id, bridge(agent, **bridge_options))
-        return registry, {name: options[name] for name in ABOUT if name in options}
+        return registry, {name: options[name] for name in CARD_OPTIONS if name in options}
     module = bridge(agents, **options)
     registry.register(getattr(module, "module_id", "agent"), module)
-    about = {name: getattr(module, name, None) for name in ABOUT}
+    about = {name: getattr(module, name, None) for name in CARD_OPTIONS}
     return registry, {name: value for name, value in about.items() if isinstance(value, str)}
 
 
 def module_of(value: Any) -> Any:
-    """Return the apcore module of an agent or a config; None for a class, or if no bridge fits.
+    """Return an agent, or the agent that a config describes, as an apcore module.
 
-    The server finds this function by its entry point, to serve agents beside modules.
+    Return None for a class, or if no bridge fits. The server finds this function by its entry
+    point, to serve agents beside modules.
 
     Raises:
         AgentConfigError: The config describes no agent.
-        ImportError: There is no module at the address of the agent in the config.
+        ImportError: The config names an agent in a Python module that does not exist.
         TypeError: The agent in the config is a class, or no bridge fits its type.
     """
     if is_mapping(value):
         return load_bridge(value)
-    return None if isinstance(value, type) else find(value)
+    return None if isinstance(value, type) else bridge_or_none(value)
 
 
 def _modules_and_options(
     agents: Any, options: dict[str, Any], settings: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the modules of agents by their ids, and the options for the server."""
-    names = {setting.name for setting in fields(settings)}
-    shared = () if is_mapping(agents) else ABOUT
-    bridge_options = {n: v for n, v in options.items() if n not in names or n in shared}
-    server_options = {n: v for n, v in options.items() if n in names}
+    setting_names = {setting.name for setting in fields(settings)}
+    shared_names = () if is_mapping(agents) else CARD_OPTIONS
+    bridge_options = {
+        n: v for n, v in options.items() if n not in setting_names or n in shared_names
+    }
+    server_options = {n: v for n, v in options.items() if n in setting_names}
     registry, about = registry_of(agents, bridge_options)
     modules = {module_id: registry.get(module_id) for module_id in registry.list()}
     return modules, {**about, **server_options}

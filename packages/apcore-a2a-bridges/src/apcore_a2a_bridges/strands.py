@@ -19,7 +19,7 @@ from apcore_a2a_core.values import is_object
 from .agent import Agent
 from .logs import hide_exception_texts
 from .parts import Json, is_mapping, text_of
-from .turn import Turn, file_in
+from .turn import Turn, file_from
 
 MAX_SESSIONS = 1000
 """Maximum number of conversations whose messages and state an agent keeps in memory."""
@@ -51,7 +51,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     >>> part_in({"text": "Hello"}, turn=None)
     {'text': 'Hello'}
     """
-    file = file_in(part)
+    file = file_from(part)
     if file is None:
         return {"text": text_of(part.get("text", part.get("data")))}
     if file.url is not None:
@@ -109,7 +109,7 @@ class StrandsAgent(Agent):
 
     def __init__(self, agent: Any, **options: Any) -> None:
         is_agent = hasattr(agent, "stream_async")
-        self._make: Callable[[], Any] | None = None if is_agent else agent
+        self._make_agent: Callable[[], Any] | None = None if is_agent else agent
         self._agent = agent if is_agent else agent()
         defaults: Json = {
             "name": self._agent.name,
@@ -142,8 +142,8 @@ class StrandsAgent(Agent):
     @asynccontextmanager
     async def _agent_for(self, turn: Turn) -> AsyncGenerator[Any]:
         """Yield an agent with a turn's conversation; a shared agent serves one turn at a time."""
-        if self._make is not None:
-            agent = self._make()
+        if self._make_agent is not None:
+            agent = self._make_agent()
             self._load(agent, turn)
             yield agent
             return
@@ -166,13 +166,13 @@ class StrandsAgent(Agent):
             agent.load_snapshot(type(self._initial_snapshot)(**saved_snapshot))
             return
         snapshot = self._sessions.get(turn.session_id)
-        is_waiting = snapshot is not None and snapshot.data.get("interrupt_state", {}).get(
+        is_interrupted = snapshot is not None and snapshot.data.get("interrupt_state", {}).get(
             "activated"
         )
-        if snapshot is not None and not is_waiting:
+        if snapshot is not None and not is_interrupted:
             agent.load_snapshot(snapshot)
             return
-        # a snapshot that waits belongs to another task, whose question this turn doesn't answer
+        # the interrupt belongs to another task, whose question this turn doesn't answer
         agent.load_snapshot(self._initial_snapshot)
         roles = {"user": "user", "agent": "assistant"}
         agent.messages.extend(
@@ -203,6 +203,6 @@ class StrandsAgent(Agent):
 def _response_to(interrupt_id: str, turn: Turn) -> Json:
     """Return the user's answer as the response to an interrupt."""
     answer = turn.answer
-    if is_object(answer) and interrupt_id in answer:  # one answer for each interrupt
+    if is_object(answer) and interrupt_id in answer:  # the data has answers by interrupt id
         answer = answer[interrupt_id]
     return {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}

@@ -16,7 +16,7 @@ from apcore_a2a_core.authoring import USAGE, add_usage
 Json = dict[str, Any]
 
 ANSWER = "answer"
-"""The input that gets the text of an answer."""
+"""Name of the input that gets the text of an answer."""
 
 
 class TextMessage(NamedTuple):
@@ -58,7 +58,7 @@ class Turn:
     Attributes:
         inputs: The inputs of the call, as JSON.
         context: The apcore Context, with the identity of the caller and the cancel token.
-        text: The text of the user; the agent's `before` may change it.
+        text: The text of the user; the function `before` of the agent may change it.
         answer_field: The input that gets an answer in text; None if the schema of the inputs
             forbids undeclared members.
 
@@ -108,7 +108,7 @@ class Turn:
 
     @property
     def session_id(self) -> str:
-        """The id for a framework's own memory, from the principal and the conversation.
+        """The id for a framework's own memory, made of the principal and the `context_id`.
 
         Clients choose the id of a conversation. Without the principal, one caller could continue
         the session of another.
@@ -130,7 +130,7 @@ class Turn:
         return [
             TextMessage(
                 "agent" if message.get("role") == "ROLE_AGENT" else "user",
-                text_in(message.get("parts", ())),
+                joined_text(message.get("parts", ())),
             )
             for message in self.history
         ]
@@ -144,7 +144,7 @@ class Turn:
     @property
     def files(self) -> list[File]:
         """The files of the message that did not become inputs."""
-        return [file for part in self.parts if (file := file_in(part)) is not None]
+        return [file for part in self.parts if (file := file_from(part)) is not None]
 
     @property
     def request_metadata(self) -> Mapping[str, Any]:
@@ -160,7 +160,7 @@ class Turn:
 
     @property
     def state(self) -> Any:
-        """The `state` of the `ask` or `approve` that this turn follows; None in the first turn."""
+        """The `state` passed to `ask` or `approve` in the turn before; None in the first turn."""
         return self._services.state
 
     @property
@@ -188,7 +188,7 @@ class Turn:
         data = [part["data"] for part in parts if "data" in part]
         if data:
             return data[0] if len(data) == 1 else data
-        text = text_in(parts)
+        text = joined_text(parts)
         return self.inputs.get(self.answer_field, text) if text and self.answer_field else text
 
     @property
@@ -263,19 +263,19 @@ class Turn:
         self.metadata[USAGE] = add_usage(self.metadata.get(USAGE), usage)
 
 
-def text_in(parts: Iterable[Mapping[str, Any]]) -> str:
+def joined_text(parts: Iterable[Mapping[str, Any]]) -> str:
     r"""Return the texts of parts, one per line.
 
-    >>> text_in([{"text": "Hello"}, {"data": 1}, {"text": "you"}])
+    >>> joined_text([{"text": "Hello"}, {"data": 1}, {"text": "you"}])
     'Hello\nyou'
     """
     return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
-def file_in(part: Mapping[str, Any]) -> File | None:
+def file_from(part: Mapping[str, Any]) -> File | None:
     """Return the file in a part, given as JSON of A2A 1.0; None if the part is not a file.
 
-    >>> file_in({"raw": "YSxi", "filename": "table.csv", "mediaType": "text/csv"}).data
+    >>> file_from({"raw": "YSxi", "filename": "table.csv", "mediaType": "text/csv"}).data
     b'a,b'
     """
     name, media_type = str(part.get("filename", "")), str(part.get("mediaType", ""))

@@ -101,7 +101,7 @@ def agent_url(text: str) -> httpx.URL:
     if url.userinfo:
         raise ValueError("The agent's URL has credentials: pass auth= (command line: --auth)")
     if url.query:
-        raise ValueError("The agent's URL takes no query: use auth= or headers= for its parameters")
+        raise ValueError("The agent's URL takes no query: use auth= or headers= instead")
     if lacks_scheme(text):
         address = text.partition("#")[0]
         raise ValueError(f"The agent's URL needs a scheme: got {address!r}, write http://{address}")
@@ -112,7 +112,7 @@ def agent_url(text: str) -> httpx.URL:
 
 
 def _describe_fault(url: httpx.URL, text: str) -> str:
-    """Return the end of a message that says why *url* is invalid; "" if that is obvious."""
+    """Return the end of the message about the invalid *url*; "" if its start says what is wrong."""
     if any(character.isspace() for character in text):
         return "; this has a space or a line break"
     host = url.raw_host.decode("ascii")

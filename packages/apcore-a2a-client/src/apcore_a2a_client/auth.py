@@ -57,7 +57,9 @@ class Token(httpx.Auth):
 
 
 class APIKey(httpx.Auth):
-    """An API key, sent where the agent's card declares one; by default in `X-API-Key`.
+    """An API key, sent in the header, query parameter or cookie that the agent's card declares.
+
+    If the card declares none, the key is sent in the header `X-API-Key`.
 
     Example:
         ```python
@@ -82,7 +84,7 @@ class APIKey(httpx.Auth):
         ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
         declared = [(s.location, s.name) for _, s in ordered if s.type == "apiKey"]
         if not declared:
-            return  # the key may belong to several clients, whose cards differ
+            return  # keep the default, or the location that an earlier card declared
         location, name = declared[0]
         if location not in ("query", "cookie") and name.lower() in REFUSED_KEY_HEADERS:
             raise A2AProtocolError(f"The card declares an API key in the reserved header {name!r}")

@@ -64,9 +64,9 @@ DELETE_PUSH = Operation(
     CONFIGS_PATH + "/{id}",
     safe=False,
 )
+# A2A does not define the next four operations, so they have no JSON-RPC methods.
 TASK_WEBHOOKS_PATH = "/apcore/tasks/{taskId}/webhooks"
 WEBHOOKS = Operation("", "", "GET", "/apcore/webhooks")
-"""The first of four operations that A2A does not define; they have no JSON-RPC methods."""
 TASK_WEBHOOKS = Operation("", "", "GET", TASK_WEBHOOKS_PATH)
 TEST_WEBHOOK = Operation("", "", "POST", TASK_WEBHOOKS_PATH + "/{id}/test", safe=False)
 REDELIVER_WEBHOOK = Operation("", "", "POST", TASK_WEBHOOKS_PATH + "/{id}/redeliver", safe=False)
@@ -81,10 +81,10 @@ class Binding:
     Attributes:
         version: The A2A version.
         tenant: The tenant, where one URL serves several (§4.4.6).
-        streams: Whether the agent supports streams.
+        supports_streams: Whether the agent supports streams.
     """
 
-    streams = True
+    supports_streams = True
 
     def __init__(self, url: httpx.URL, version: str, tenant: str = "") -> None:
         self.url, self.version, self.tenant = url, version, tenant

@@ -43,7 +43,7 @@ def load(text: bytes | str) -> Any:
         A2AProtocolError: The text is not JSON, or nested too deeply for Python.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite_float)
+        return json.loads(text, parse_constant=_refuse_literal, parse_float=_parse_finite_float)
     except (ValueError, RecursionError):
         raise A2AProtocolError("The agent's response is not JSON") from None
 
@@ -63,10 +63,10 @@ def dump(value: Any) -> bytes:
 
 def _parse_finite_float(literal: str) -> float:
     number = float(literal)
-    return _refuse_constant(literal) if isinf(number) else number
+    return _refuse_literal(literal) if isinf(number) else number
 
 
-def _refuse_constant(literal: str) -> Any:
+def _refuse_literal(literal: str) -> Any:
     raise ValueError(literal)
 
 
@@ -174,8 +174,8 @@ class StreamedModel(Model):
     """Base class of the models that can be events of a stream.
 
     Attributes:
-        event_id: The id of the event, if the agent numbers events, for the argument `last_event_id`
-            of `subscribe`; not part of the JSON.
+        event_id: The id of the event, to pass to `subscribe` as `last_event_id`; empty if the agent
+            does not number events. Not part of the JSON.
     """
 
     event_id: str = field(default="", kw_only=True, compare=False, repr=False)

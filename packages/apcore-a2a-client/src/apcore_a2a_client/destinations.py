@@ -1,8 +1,8 @@
 """Guard of connections to hosts that the agent has chosen, in its card or by a redirect.
 
 An agent must not be able to make its callers send requests to hosts in their internal networks.
-The address of the connection itself is checked, before anything is sent on it: an earlier lookup
-could return a different address (DNS rebinding).
+The address of the connection itself is checked, before anything is sent on it: a lookup before
+connecting could return a different address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _ConnectionWatch:
     Args:
         guard: The guard.
         url: The URL of the request.
-        source: The IP address that the URL came from; empty if it is not known.
+        source: The IP address that sent the card or redirect with the URL; empty if not known.
     """
 
     def __init__(self, guard: DestinationGuard, url: httpx.URL, source: str) -> None:

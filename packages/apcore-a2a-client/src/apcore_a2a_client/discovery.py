@@ -96,16 +96,17 @@ class Discovery:
             A2ADiscoveryError: The agent has no card, or an invalid one.
             CardRefusedError: `verify_card` refused the card.
             DestinationRefusedError: A redirect leads to a host that is not allowed.
-            TokenUnavailableError: The request for the card got no OAuth 2 token.
+            TokenUnavailableError: There is no OAuth 2 token to request the card with.
             A2AConnectionError: The agent cannot be reached, or its card did not arrive before
                 *deadline* (`A2ATimeoutError`).
         """
         if self.last_card and monotonic() < self._fresh_until and not refresh:
             return self.last_card  # even while another call refreshes it
-        # Concurrent calls share one fetch and its outcome, but not an error that its deadline or
-        # its headers may have caused. They poll for it, since there is no step that waits for a
-        # lock; the `finally` below runs even if the fetching caller is cancelled.
-        wait_until, has_waited = self.exchange.earlier_deadline(deadline), False
+        # Concurrent calls share one fetch and its outcome, but not an error that the deadline or
+        # the headers of the fetching call may have caused. The other calls poll, since there is no
+        # step that waits for a lock; the `finally` below runs even if the fetching call is
+        # cancelled.
+        wait_until, has_waited = self.exchange.cap_deadline(deadline), False
         while self._is_fetching:
             has_waited = True
             if monotonic() > wait_until:
@@ -202,12 +203,12 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the card's first interface that is supported and allowed.
 
-        If `protocol` is given, JSON-RPC at the base URL is assumed when no supported interface has
-        that version, or, without `verify_card`, when there is no usable card.
+        If `protocol` is given and no supported interface has that version, JSON-RPC at the base URL
+        is assumed. It is also assumed if there is no usable card, unless `verify_card` is given.
 
-        An API key is placed where the card declares one, and OAuth 2 tokens come from the endpoint
-        in the card if the client has no other. *headers* are those of the request that follows: the
-        card, which all callers share, is fetched without them.
+        An API key goes to the place that the card declares, and OAuth 2 tokens come from the token
+        endpoint in the card unless the client has its own. *headers* are those of the request that
+        follows: the card, which all callers share, is fetched without them.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
@@ -218,8 +219,8 @@ class Discovery:
                 are at origins that are not trusted, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed,
                 or the URL of the card redirects to one.
-            TokenUnavailableError: Neither the card nor the client has a token endpoint, or the
-                request for the card got no token.
+            TokenUnavailableError: Neither the card nor the client has a token endpoint, or there
+                is no token to request the card with.
             A2AProtocolError: The card declares an API key in a reserved header.
         """
         try:
@@ -229,8 +230,8 @@ class Discovery:
         except (A2ADiscoveryError, A2AConnectionError) as error:
             if self.last_card is None:
                 # An agent whose card must be verified is not called without a card.
-                may_be_absent = self.protocol is not None and self.verify_card is None
-                if isinstance(error, A2AConnectionError) or not may_be_absent:
+                is_card_optional = self.protocol is not None and self.verify_card is None
+                if isinstance(error, A2AConnectionError) or not is_card_optional:
                     raise
                 return JSONRPC(self.base, str(self.protocol))
             # An expired card is better than none: cards rarely change, and if this one did, the
@@ -240,7 +241,7 @@ class Discovery:
         # Check a cached binding too: callers can add credentials to their httpx client at any time.
         if binding is None or bound_card is not card or not self._may_call(binding.url, headers):
             binding = self._choose(card, headers)
-            binding.streams = card.capabilities.streaming
+            binding.supports_streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
             elif isinstance(self.exchange.auth, ClientCredentials):

@@ -185,7 +185,7 @@ class Exchange:
         has_secret_headers = callable(self.headers) or has_secrets(self.headers)
         return self.auth is not None or has_secret_headers or self.client_has_credentials()
 
-    def earlier_deadline(self, deadline: float) -> float:
+    def cap_deadline(self, deadline: float) -> float:
         """Return *deadline*, or the time `timeout` seconds from now if that is earlier."""
         return min(deadline, deadline_after(self.timeout))
 
@@ -201,7 +201,7 @@ class Exchange:
             A2AProtocolError: The response is too large or compressed, or a redirect is refused.
             DestinationRefusedError: The guard does not allow a host.
         """
-        deadline = self.earlier_deadline(deadline)
+        deadline = self.cap_deadline(deadline)
         retried_statuses = (429, 502, 503, 504) if spec.safe else (429, 503)
         failures = 0
         while True:
@@ -225,12 +225,12 @@ class Exchange:
         client_headers = self.headers
         if callable(client_headers):
             client_headers = check_headers((yield Invoke(client_headers)))
-        timeout, own_headers = time_left(deadline), {**client_headers, **spec.headers}
-        trace = NO_HEADERS if "traceparent" in own_headers else current_trace()
+        timeout, given_headers = time_left(deadline), {**client_headers, **spec.headers}
+        trace = NO_HEADERS if "traceparent" in given_headers else current_trace()
         request = self.build_request(
             spec.method,
             spec.url,
-            headers={**HEADERS, **trace, **own_headers},
+            headers={**HEADERS, **trace, **given_headers},
             params=spec.params,
             content=spec.content,
             # Connecting may take at most half of the time: the rest is for a second attempt.
@@ -242,7 +242,7 @@ class Exchange:
             auth = None  # this request has its own credentials: send no others
         for _ in range(MAX_REDIRECTS + 1):
             if self.guard:
-                request.extensions.pop("trace", None)  # checks the previous URL, after a redirect
+                request.extensions.pop("trace", None)  # the check of the URL before a redirect
                 request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":

@@ -1,4 +1,4 @@
-"""Headers of requests: validation of those that callers pass, and headers of traces."""
+"""Headers of requests: validation of those that callers pass, and those of W3C Trace Context."""
 
 from __future__ import annotations
 

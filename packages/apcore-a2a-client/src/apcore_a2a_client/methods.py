@@ -324,10 +324,10 @@ class Operations(WebhookOperations):
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._submit(params, deadline, headers)
-        # Asked for the events after 0, an agent that numbers events replays the whole task, even if
-        # it has ended. In an existing conversation, which a `Message` can name, or for a repeated
-        # idempotency key, the agent may continue an older task: the replay could begin with a pause
-        # that has been answered since, and the stream would end.
+        # An agent that numbers its events replays all events of a task, even of an ended one, if it
+        # is asked for those after event 0. But if the call names a conversation, as a `Message` can
+        # too, or repeats an idempotency key, the task may be an older one: a replay could begin
+        # with a pause that has been answered since, and the stream would end there.
         has_key = "idempotency-key" in check_headers(headers)
         is_new_task = not (context_id or has_key or isinstance(input, Message))
         last_event_id = "0" if is_new_task else None
@@ -384,12 +384,12 @@ class Operations(WebhookOperations):
         Args:
             task: The paused task.
             message: The answer; see *message* of `send_message`.
-            timeout: Seconds for the answer and the wait; None for no limit.
+            timeout: Seconds for sending the answer and waiting; None for no limit.
             headers: Further headers of each request.
 
         Raises:
-            UnsupportedOperationError: The task no longer waits for input; agents may accept a late
-                yes or no.
+            UnsupportedOperationError: The task no longer waits for input. For a late answer to an
+                approval, agents may return the task instead.
             A2ATimeoutError: The task was not settled in time.
         """
         deadline = deadline_after(timeout)

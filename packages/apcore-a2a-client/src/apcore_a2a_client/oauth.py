@@ -28,9 +28,9 @@ from .errors import (
 
 AuthMethod: TypeAlias = Literal["basic", "post"]
 LEEWAY = 30.0
-"""A token is renewed this many seconds before it expires, or half of its lifetime if less."""
+"""Seconds before the expiry of a token at which it is renewed; at most half of its lifetime."""
 DEFAULT_LIFETIME = 300.0
-"""Assumed lifetime of a token, in seconds, if the authorization server states no valid one."""
+"""Assumed lifetime of a token, in seconds, if the server states no valid `expires_in`."""
 MAX_BYTES = 256 * 1024
 """Size limit of a response of the authorization server."""
 TOKEN_ERRORS = (
@@ -77,7 +77,8 @@ class ClientCredentials(httpx.Auth):
     with 401, a new one is obtained, and the call is sent once more.
 
     With neither *token_url* nor *issuer*, the client uses the token endpoint (or OpenID Connect
-    issuer) in the agent's card, if that is at the agent's origin or at one of `credentials_for`.
+    issuer) in the agent's card, if that is at the agent's origin or at one of the origins in the
+    client's `credentials_for`.
 
     Args:
         token_url: The token endpoint.
@@ -181,30 +182,30 @@ class ClientCredentials(httpx.Auth):
         if source != self._declared:
             self._declared, self._token = source, ""
             self._token_url = None if source.is_issuer else url
-            self._issuer, self._issuer_url = source.location, url  # unused with a token URL
+            self._issuer, self._issuer_url = source.location, url  # used only without a token URL
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
         """Add a token; after a response with 401, send the request again with a new token."""
-        for is_last in (False, True):
+        for is_last_try in (False, True):
             token = self._valid_token()
             if not token and self._has_endpoint:
                 token = yield from self._renew(request)
             response = yield authorize(request, token) if token else request
-            if is_last or not token or response.status_code != 401:
+            if is_last_try or not token or response.status_code != 401:
                 return
             self._discard(token)
             stream: Any = response.stream
             stream.close()
-            response.stream = httpx.ByteStream(b"")  # httpx would read the body, however large
+            response.stream = httpx.ByteStream(b"")  # else httpx reads the body, however large
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
         """Do the same as `sync_auth_flow`, in an event loop."""
-        for is_last in (False, True):
+        for is_last_try in (False, True):
             token = self._valid_token()
             if not token and self._has_endpoint:
-                began_at = monotonic()
+                waiting_since = monotonic()
                 async with self._loop_lock():
-                    steps = self._obtain_token(request, began_at)
+                    steps = self._obtain_token(request, waiting_since)
                     try:
                         token_request = next(steps)
                         while True:
@@ -213,19 +214,19 @@ class ClientCredentials(httpx.Auth):
                     except StopIteration as end:
                         token = end.value
             response = yield authorize(request, token) if token else request
-            if is_last or not token or response.status_code != 401:
+            if is_last_try or not token or response.status_code != 401:
                 return
             self._discard(token)
             stream: Any = response.stream
             await stream.aclose()
-            response.stream = httpx.ByteStream(b"")  # httpx would read the body, however large
+            response.stream = httpx.ByteStream(b"")  # else httpx reads the body, however large
 
     def _renew(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
-        began_at, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
+        waiting_since, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
         if not self._thread_lock.acquire(timeout=-1 if timeout is None else timeout):
             raise httpx.PoolTimeout("no token in time", request=request)
         try:
-            steps = self._obtain_token(request, began_at)
+            steps = self._obtain_token(request, waiting_since)
             try:
                 token_request = next(steps)
                 while True:
@@ -254,11 +255,11 @@ class ClientCredentials(httpx.Auth):
         if self._token == token:
             self._token = ""
 
-    def _obtain_token(self, request: httpx.Request, began_at: float) -> TokenSteps:
-        """Return a token for *request*, which has waited for its turn since *began_at*."""
+    def _obtain_token(self, request: httpx.Request, waiting_since: float) -> TokenSteps:
+        """Return a token for *request*, which has waited for its turn since *waiting_since*."""
         if token := self._valid_token():
             return token  # a concurrent call has just got it
-        if self._failure and self._failure[0] >= began_at:
+        if self._failure and self._failure[0] >= waiting_since:
             raise self._failure[1]  # a concurrent call has just failed
         try:
             return (yield from self._request_token(request))
@@ -269,22 +270,22 @@ class ClientCredentials(httpx.Auth):
     def _request_token(self, request: httpx.Request) -> TokenSteps:
         extensions = {"timeout": request.extensions.get("timeout", {})}
         url = self._token_url
-        method: AuthMethod | None = self._auth_method
+        auth_method: AuthMethod | None = self._auth_method
         if url is None:
-            url, method = yield from self._discover(extensions)
+            url, auth_method = yield from self._discover(extensions)
         requested_at = monotonic()
-        answer = yield self._build_token_request(url, method or "basic", extensions)
+        answer = yield self._build_token_request(url, auth_method or "basic", extensions)
         lifetime = self._store_token(_parse(answer, url))
         self._usable_until = requested_at + lifetime - min(LEEWAY, lifetime / 2)
         return self._token
 
     def _build_token_request(
-        self, url: httpx.URL, method: AuthMethod, extensions: Json
+        self, url: httpx.URL, auth_method: AuthMethod, extensions: Json
     ) -> httpx.Request:
         scope = self._declared.scopes if self._scope is None else self._scope
         form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
         headers = {"accept": "application/json", "accept-encoding": "identity"}
-        if method == "post":
+        if auth_method == "post":
             form |= {"client_id": self.client_id, "client_secret": self._secret}
         else:
             pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
@@ -339,10 +340,10 @@ class ClientCredentials(httpx.Auth):
             raise CredentialsRefusedError(origin_text(self._agent), origin_text(token_url))
         methods = metadata.get("token_endpoint_auth_methods_supported")
         supported = methods if is_list(methods) else []
-        method = self._auth_method
-        if method is None and "client_secret_basic" not in supported:
-            method = "post" if "client_secret_post" in supported else "basic"
-        return token_url, method
+        auth_method = self._auth_method
+        if auth_method is None and "client_secret_basic" not in supported:
+            auth_method = "post" if "client_secret_post" in supported else "basic"
+        return token_url, auth_method
 
 
 def _find_declared_source(card: AgentCard) -> DeclaredSource:
@@ -390,7 +391,7 @@ def _parse_endpoint(text: Any, label: str) -> httpx.URL:
     except (httpx.InvalidURL, TypeError, UnicodeError):
         url = httpx.URL()
     if not is_agent_url(url) or url.fragment:
-        raise ValueError(f"The {label} is not an http or https URL without user and fragment")
+        raise ValueError(f"The {label} must be an http or https URL without user or fragment")
     return url
 
 

@@ -58,7 +58,7 @@ from .tasks import (
 MAX_SILENCE = 30.0
 """Seconds with only keep-alives, after which the task is fetched.
 
-Without a timeout, also the seconds for which an agent may accept no connections.
+Without a timeout, also the seconds for which an agent that accepts no connections is retried.
 """
 MAX_END_WAIT = 0.1
 """Seconds to wait for the end of a response after the last event of its task."""
@@ -68,7 +68,7 @@ class EventStream:
     """The events of one task until the task is settled.
 
     A lost connection is reopened. The stream then continues after the last event if the agent
-    numbers events, otherwise with a snapshot of the task, which is an event if it contains anything
+    numbers events, otherwise with a snapshot of the task, which is yielded if it contains anything
     new. Instead of subscribing to the task, the client polls it if the agent has no streams, or
     speaks 0.3 without numbering its events.
 
@@ -103,7 +103,7 @@ class EventStream:
         # Without numbered events, a snapshot at the start of a subscription may already contain
         # chunks that come as events after it.
         self._may_have_duplicates = False
-        self._answers_task = bool(start and start[1].get("message", {}).get("taskId"))
+        self._sends_answer = bool(start and start[1].get("message", {}).get("taskId"))
         self._response: httpx.Response | None = None
         self._parser = EventParser(discovery.exchange.max_bytes)
         self._pending: deque[tuple[Any, str | None]] = deque()  # events, or their JSON, with ids
@@ -161,8 +161,8 @@ class EventStream:
         while (yield from self.next()) is not None:
             pass
         if self._has_joined and not self._is_numbered:
-            # chunks may have been added twice (see `_may_have_duplicates`)
-            # the agent may have deleted the task already, or be gone
+            # The agent may have deleted the task already. If it cannot be reached, the task as last
+            # known is returned, unless chunks may be in it twice (see `_may_have_duplicates`).
             with suppress(A2AServerError if self._may_have_duplicates else A2AError):
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
@@ -173,18 +173,18 @@ class EventStream:
     def _open(self) -> Steps[None]:
         headers = yield from self._current_headers()
         self._binding = yield from self._discovery.binding(self._deadline, headers)
-        has_streams = self._binding.streams
+        supports_streams = self._binding.supports_streams
         if self._task is None:
             assert self._start
             operation, params = self._start
-            if operation is STREAM and not has_streams:
+            if operation is STREAM and not supports_streams:
                 operation, params = SEND, {**params, "configuration": {"returnImmediately": True}}
             yield from self._connect(operation, params)
             return
         # In 0.3 a subscription need not begin with a snapshot, so events could be missed. And
         # a2a-sdk 0.3 stores each chunk twice while a second reader is subscribed.
         unsafe_to_join = self._binding.version == "0.3" and not self._is_numbered
-        if self._is_polling or unsafe_to_join or not has_streams:
+        if self._is_polling or unsafe_to_join or not supports_streams:
             self._is_polling = True
             interval = 0.05 * 1.5 ** min(self._polls, 20)
             yield Sleep(min(5.0, interval, time_left(self._deadline) or 5.0))
@@ -227,7 +227,7 @@ class EventStream:
         return check_headers((yield Invoke(self._headers)))
 
     def _read(self, response: httpx.Response) -> Steps[None]:
-        timeout = time_left(self._exchange.earlier_deadline(self._deadline))
+        timeout = time_left(self._exchange.cap_deadline(self._deadline))
         chunk: bytes = yield Read(response, timeout)
         if not chunk:
             raise A2AConnectionError("The stream ended before the task was settled")
@@ -246,7 +246,7 @@ class EventStream:
         """Prepare to reopen the stream after *error*, or raise it."""
         now, max_downtime = monotonic(), self._exchange.timeout or MAX_SILENCE
         if self._task and self._response and now - self._opened_at > LONGEST_WAIT:
-            # It worked, even if the task had no news: reopening it this rarely is no retry.
+            # The lost stream had worked for long, even if without events: to reopen it is no retry.
             self._failures, self._lost_at = 0, 0.0
         self._lost_at = self._lost_at or now
         # An agent that accepts no connections may be restarting: retries are then
@@ -298,7 +298,7 @@ class EventStream:
         self._lost_at = 0.0
         assert self._task
         # The first event after an answer may still show the pause that was answered.
-        shows_old_pause = is_first and self._answers_task and self._task.status.state.is_paused
+        shows_old_pause = is_first and self._sends_answer and self._task.status.state.is_paused
         is_final = not isinstance(event, Message) and event.extra.get("final") is True
         has_status = not isinstance(event, TaskArtifactUpdateEvent)
         is_settled = has_status and self._ends_stream(self._task) and not shows_old_pause

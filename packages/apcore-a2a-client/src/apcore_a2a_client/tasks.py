@@ -106,7 +106,7 @@ class Part(Model):
         content_fields = [name for name in CONTENT_FIELDS if data.get(name) is not None]
         if len(content_fields) > 1 or not (content_fields or "data" in data):
             raise A2AProtocolError(
-                f"it has no content, several contents, or an unknown kind: {kind!r}"
+                f"the part has no content, several contents, or an unknown kind: {kind!r}"
             )
         return data
 
@@ -176,7 +176,7 @@ def _parts(content: Any) -> tuple[Part, ...]:
 
 @model
 class TaskStatus(Model):
-    """A task's state, the time of its last change (RFC 3339), and a message about it (§4.1.2)."""
+    """The state of a task, a message about it, and the time of this status (RFC 3339; §4.1.2)."""
 
     state: TaskState
     message: Message | None = None
@@ -198,9 +198,9 @@ class Artifact(Model):
     def value(self) -> Any:
         """The content as a Python value.
 
-        A single part becomes its value, several texts are joined, and an object followed by files
-        with names of their own becomes one dict. Other parts become a list of values; no parts
-        become None.
+        A single part becomes its value, several texts are joined, and an object followed by named
+        files becomes one dict, if no name occurs twice. Other parts become a list of values; no
+        parts become None.
         """
         return value_of(self.parts)
 

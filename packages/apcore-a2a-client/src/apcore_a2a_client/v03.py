@@ -18,7 +18,7 @@ def params(operation: str, params_v1: Json) -> Json:
     elif operation == "CreateTaskPushNotificationConfig":
         config = push_config(params_v1)
         result = {"taskId": params_v1["taskId"], "pushNotificationConfig": config}
-    elif "taskId" in result:
+    elif "taskId" in result:  # the other operations on push configs
         result = {"id": params_v1["taskId"], "pushNotificationConfigId": params_v1.get("id")}
         result = {name: value for name, value in result.items() if value is not None}
     elif operation == "ListTasks":

@@ -13,7 +13,7 @@ from .exchange import BufferedResponse, Steps
 from .headers import Headers, check_headers
 from .params import check_id, without_none
 
-OWN_MEMBERS: dict[str, type] = {"attempt": dict, "requeued": int, "webhooks": list}
+MEMBER_TYPES: dict[str, type] = {"attempt": dict, "requeued": int, "webhooks": list}
 """Members of responses to operations that A2A does not define, and their types."""
 
 
@@ -49,11 +49,11 @@ class WebhookOperations:
         """
         if task_id is None:
             params = without_none(state=state, limit=limit)
-            result = yield from self._own_request(bindings.WEBHOOKS, params, headers, "webhooks")
+            result = yield from self._request_member(bindings.WEBHOOKS, params, headers, "webhooks")
         else:
             params = {"taskId": check_id(task_id)}
             operation = bindings.TASK_WEBHOOKS
-            result = yield from self._own_request(operation, params, headers, "webhooks")
+            result = yield from self._request_member(operation, params, headers, "webhooks")
         webhooks: list[Json] = result
         return webhooks
 
@@ -66,7 +66,7 @@ class WebhookOperations:
         """
         params = {"taskId": check_id(task_id), "id": check_id(id)}
         operation = bindings.TEST_WEBHOOK
-        attempt: Json = yield from self._own_request(operation, params, headers, "attempt")
+        attempt: Json = yield from self._request_member(operation, params, headers, "attempt")
         return attempt
 
     def redeliver_webhook(
@@ -80,10 +80,10 @@ class WebhookOperations:
         """
         params = {"taskId": check_id(task_id), "id": check_id(id)}
         operation = bindings.REDELIVER_WEBHOOK
-        count: int = yield from self._own_request(operation, params, headers, "requeued")
+        count: int = yield from self._request_member(operation, params, headers, "requeued")
         return count
 
-    def _own_request(
+    def _request_member(
         self, operation: Operation, params: Json, headers: Headers | None, member: str
     ) -> Steps[Any]:
         """Call an operation that A2A does not define; return a member of the response.
@@ -92,7 +92,7 @@ class WebhookOperations:
             A2AProtocolError: The response does not have this member, or it has another type.
         """
         request_headers = check_headers(headers)
-        # prepares an API key or OAuth 2 tokens as the card declares; the binding is not used
+        # called only to prepare an API key or OAuth 2 tokens as the card declares
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)
@@ -100,6 +100,6 @@ class WebhookOperations:
         assert isinstance(response, BufferedResponse)
         result: Json = binding.result(response)
         value: Any = result.get(member)
-        if type(value) is not OWN_MEMBERS[member]:
+        if type(value) is not MEMBER_TYPES[member]:
             raise bindings.not_a2a(response)
         return value

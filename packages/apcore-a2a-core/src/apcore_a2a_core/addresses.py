@@ -86,11 +86,15 @@ def is_public(address: Address) -> bool:
 
 
 def is_forbidden(address: Address) -> bool:
-    """Return whether no setting can allow *address*: a cloud service, unspecified or multicast."""
+    """Return whether *address* is blocked even if a setting allows its host.
+
+    Such are the addresses of cloud services, unspecified addresses and multicast addresses.
+    """
     unscoped = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
     aliases = {unscoped, *embedded_ipv4(unscoped)}
-    is_no_host = any(alias.is_unspecified or alias.is_multicast for alias in aliases)
-    return is_no_host or not CLOUD_SERVICE_ADDRESSES.isdisjoint(aliases)
+    if any(alias.is_unspecified or alias.is_multicast for alias in aliases):
+        return True
+    return not CLOUD_SERVICE_ADDRESSES.isdisjoint(aliases)
 
 
 def network_level(address: Address) -> int:
@@ -112,7 +116,7 @@ def network_level(address: Address) -> int:
 
 
 def embedded_ipv4(address: Address) -> list[Address]:
-    """Return the IPv4 addresses that an IPv6 address may lead to: mapped, translated, tunnelled."""
+    """Return the IPv4 addresses that an IPv6 address may lead to: mapped, translated, tunneled."""
     if isinstance(address, IPv4Address):
         return []
     number = int(address)
@@ -147,7 +151,7 @@ class HostList:
             networks; or `*` for any host.
 
     Attributes:
-        has_any: Whether `*` is in the list.
+        has_star: Whether `*` is in the list.
 
     Raises:
         ValueError: A network is not valid.
@@ -166,7 +170,7 @@ class HostList:
 
     def __init__(self, hosts: Iterable[str]) -> None:
         entries = [host.lower().rstrip(".") for host in hosts]
-        self.has_any = "*" in entries
+        self.has_star = "*" in entries
         networks = [entry for entry in entries if "/" in entry or literal_address(entry)]
         self._names = frozenset({*entries} - {*networks, "*"})
         self._networks = [ip_network(network) for network in networks]
@@ -174,7 +178,7 @@ class HostList:
     def has_name(self, host: str) -> bool:
         """Return whether the list has *host*, given in lower case, or a wildcard for it.
 
-        The wildcard `*` does not count; see `has_any`.
+        The wildcard `*` does not count; see `has_star`.
         """
         labels = host.rstrip(".").split(".")
         wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}

@@ -103,11 +103,12 @@ class AgentCardBuilder:
         if tenant and entries:
             skill, _ = entries[0]
             card.name, card.description = skill.name, skill.description
-        for binding, protocol in INTERFACES:
+        for binding, protocol_version in INTERFACES:
+            url_has_tenant = tenant and protocol_version == "0.3"
             card.supported_interfaces.add(
-                url=f"{url.rstrip('/')}/{tenant}/" if tenant and protocol == "0.3" else url,
+                url=f"{url.rstrip('/')}/{tenant}/" if url_has_tenant else url,
                 protocol_binding=binding,
-                protocol_version=protocol,
+                protocol_version=protocol_version,
                 tenant=tenant,
             )
         if grpc_url is not None:
@@ -128,17 +129,18 @@ class AgentCardBuilder:
 
     def _entry(self, registry: Registry, module_id: str) -> Entry | None:
         """Return the entry of a module; None if it has no descriptor or is not a skill."""
-        cached, entry = self._entries.get(module_id, (None, None))
+        cached_descriptor, entry = self._entries.get(module_id, (None, None))
         try:
             descriptor = registry.get_definition(module_id)
         except Exception:  # one broken module must not keep the others off the card
             descriptor = None
-            if cached is not None or module_id not in self._entries:
+            is_first_failure = cached_descriptor is not None or module_id not in self._entries
+            if is_first_failure:
                 event = {"event": "module_skipped"}
                 logger.exception("Skipping module %s: no descriptor", module_id, extra=event)
         if descriptor is None:
             entry = None
-        elif descriptor is not cached:
+        elif descriptor is not cached_descriptor:
             skill = self._mapper.to_skill(descriptor)
             entry = (skill, details_of(descriptor)) if skill else None
         self._entries[module_id] = descriptor, entry
@@ -190,7 +192,7 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         result["supportsAuthenticatedExtendedCard"] = True
     interfaces = card.supported_interfaces
     if not interfaces:
-        return result  # a card of 0.3 needs a URL
+        return result  # without a URL it cannot be a card of 0.3 too
     urls_03 = [interface.url for interface in interfaces if interface.protocol_version == "0.3"]
     url = urls_03[0] if urls_03 else interfaces[0].url
     return result | {

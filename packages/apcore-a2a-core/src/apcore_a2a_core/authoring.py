@@ -273,11 +273,11 @@ class Services(Protocol):
         """Pause the task until the client answers; the module is then called again.
 
         The new call gets the inputs of this one, updated with the inputs in the answer. An answer
-        in text is the value of the input *field*, converted by its schema. Without a field, the
-        text is the value of the only property of *schema*, or else of its only required one, if
-        that is scalar. If *schema* has no properties, the text is the input `answer`. With neither
-        field nor schema, the text is the one required input that is missing, or the input `answer`
-        if the module allows it. If the text does not fit, the question is asked again.
+        in text becomes one input: *field*, if that is given, or else the only property of *schema*
+        or its only required property, if that is scalar. If *schema* has no properties, the text
+        becomes the input `answer`. With neither field nor schema, it becomes the one required input
+        that is missing, or the input `answer` if the module's schema allows that. Text is converted
+        by the schema of the input; if it does not fit, the question is asked again.
 
         Args:
             question: The question for the client.
@@ -285,7 +285,7 @@ class Services(Protocol):
             field: The input that the answer becomes.
             choices: The values that the answer may have, such as texts or numbers.
             schema: JSON Schema or pydantic model of the input *field*. Without a field, a schema
-                with properties is for an object of inputs, and any other for the input `answer`.
+                with properties describes an object of inputs, any other the input `answer`.
             state: JSON for the next run, as `services.state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
                 that understand them; for example a file, or data with metadata.

@@ -134,8 +134,8 @@ class ErrorMapper:
             return {**error_object, "message": self._sanitize_message(error_object["message"])}
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
         raised_type = next((name for name in names if name in TEMPLATES), "InternalError")
-        is_shown = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)
-        reported_type = raised_type if is_shown else "ModuleExecuteError"
+        is_type_shown = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)
+        reported_type = raised_type if is_type_shown else "ModuleExecuteError"
         log_failure(error, raised_type, reported_type, clean(skill or ""))
         template = TEMPLATES[reported_type]
         data: Json = {"type": template.shown_type or reported_type}
@@ -187,9 +187,9 @@ def protocol_error(error: A2AError) -> Json:
 def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     """Return whether *error* is due to the caller's message, and not to the skill itself.
 
-    apcore uses the same classes for both. The error is the skill's if it names another module, has
-    a call chain of several modules, or comes from validation of the output or from a malformed
-    chunk.
+    apcore uses the same classes for both causes. It is the skill's fault if the error names another
+    module, has a call chain of several modules, or comes from validation of the output or from a
+    malformed chunk.
     """
     details = object_of(error, "details")
     is_nested = is_array(chain := details.get("call_chain")) and len(chain) > 1

@@ -73,5 +73,8 @@ def takes_any_files(descriptor: object) -> bool:
 
 
 def is_file_part(part: Mapping[str, Any]) -> bool:
-    """Return whether a part, as JSON of A2A 1.0, 0.3 or the SRS, holds a file or its URL."""
+    """Return whether a part holds a file or its URL.
+
+    The part is JSON of A2A 1.0, of A2A 0.3, or of the SRS, the specification of this project.
+    """
     return any(part.get(name) is not None for name in ("raw", "url", "file", "bytes", "uri"))

@@ -12,7 +12,7 @@ from .schema import TEXT_FIELD
 
 
 class Prompt(BaseModel):
-    """The inputs of a module that takes text; other members are ignored.
+    """The inputs of a module that takes text; inputs other than `text` are ignored.
 
     Use it as `input_schema`: a message with text then calls the module with ``{"text": …}``.
     """

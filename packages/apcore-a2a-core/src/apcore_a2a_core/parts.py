@@ -68,8 +68,8 @@ class PartConverter:
         """Return the first part that the module accepts, as its input, and the other parts.
 
         Texts at the beginning are joined by line feeds if the module accepts the result. Files fill
-        the file members of the schema. A module without inputs accepts any text, which is then one
-        of the other parts. A module that reads files (see `takes_any_files`) also accepts a message
+        the file members of the schema. A module without inputs accepts any text, which stays in
+        the other parts. A module that reads files (see `takes_any_files`) also accepts a message
         of files only. Defined by FR-MSG-003.
 
         Args:
@@ -121,9 +121,9 @@ class PartConverter:
                 return self._text_to_input(text, schema)
             case {"uri": str(uri)} | {"url": str(uri)} as file:
                 named_file = {"name": basename(urlsplit(uri).path), **file}
-                return as_file(uri, ("uri", "url"), named_file, schema)
+                return file_to_input(uri, ("uri", "url"), named_file, schema)
             case {"bytes": str(raw)} | {"raw": str(raw)} as file:
-                return as_file(raw, ("bytes", "data"), file, schema)
+                return file_to_input(raw, ("bytes", "data"), file, schema)
             case _:
                 raise PartError("Part has no content")
 
@@ -240,7 +240,7 @@ def leading_texts(parts: Parts) -> list[str]:
     return texts
 
 
-def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
+def file_to_input(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
     """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
     A schema without properties takes the first key. The `name` and `mimeType` of the file are added
@@ -330,8 +330,8 @@ def unwrap(output: object, descriptor: object) -> object:
         "result"
     ]
     is_text_or_file = isinstance(output["result"], (str, *FILE_TYPES))
-    is_wrapped = is_text_or_file if is_generated else "object" not in root_type
-    return output["result"] if is_wrapped else output
+    must_unwrap = is_text_or_file if is_generated else "object" not in root_type
+    return output["result"] if must_unwrap else output
 
 
 def parts_of(output: object, text_field: str | None) -> list[Part]:

@@ -135,9 +135,10 @@ class Companion(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return numbers for the metrics, by name; the server adds up those with the same name.
+        """Return numbers for the metrics, by name.
 
-        Each call must return the same names, other than those of the server's own figures.
+        Each call must return the same names. The server adds up numbers of the same name from
+        several companions. The names of the server's own figures must not be used.
         """
         ...
 

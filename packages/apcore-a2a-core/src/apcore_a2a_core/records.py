@@ -83,7 +83,7 @@ class TaskRecord(Struct, gc=False):
 
     @property
     def first(self) -> int:
-        """Number of messages before the first stored one; negative if `messages` was not set."""
+        """Position of the first stored message in the task; negative if `messages` was not set."""
         return self.messages - len(self.stored_messages())
 
     def messages_after(self, count: int) -> list[Message]:
@@ -126,9 +126,10 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 LARGE_MESSAGE = 4096
-"""Size in bytes from which a task and its conversation share one copy of a message.
+"""Minimum size in bytes of a message that is stored once for a task and its conversation.
 
-The history of the task then has a gap. Smaller messages are cheaper to store twice than to look up.
+The history of the task has a gap in its place. Smaller messages are cheaper to store twice than to
+look up.
 """
 
 GAP = Message()
@@ -187,7 +188,7 @@ def _contents(message: Message) -> list[Any]:
 def without_large(task: Task) -> Task:
     """Return the task with a gap, an empty message, for each large message of its history.
 
-    A task without large messages is returned itself.
+    A task without large messages is returned as it is, not copied.
     """
     are_large = [is_large_message(message) for message in task.history]
     if not any(are_large):

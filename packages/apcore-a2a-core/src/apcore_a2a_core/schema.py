@@ -15,7 +15,7 @@ TEXT_FIELD = "x-text-field"
 
 MAX_OBJECTS = 20_000
 """Maximum number of objects to copy while the references of a schema are inlined, which takes up to
-50 ms: each definition that refers twice to the next one doubles that number."""
+50 ms. Each definition that refers twice to the next one doubles the number of objects."""
 
 
 def overlay_of(descriptor: object) -> Json:

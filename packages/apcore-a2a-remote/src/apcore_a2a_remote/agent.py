@@ -49,10 +49,11 @@ class RemoteAgent(Connection):
         forward: Function that takes the apcore Context of a call, and returns further headers, such
             as a token that identifies the caller. The caller's own `Authorization` is never
             passed on.
-        approve: Where approval of calls is requested: `"remote"` passes on the agent's own request;
-            `"local"` asks before the agent is called, and then answers the agent's request.
-        expose: Whether the modules are skills of our own agent. Otherwise clients of our agent
-            can't call them; our own code can.
+        approve: Who asks for approval of calls: with `"remote"`, the agent, whose request is passed
+            on; with `"local"`, this program, before it calls the agent; it then answers the agent's
+            request for approval itself.
+        expose: Whether our own server offers the modules as skills. Otherwise its clients can't
+            call them, but other modules and our own code can.
         timeout: Seconds for a call; None for no limit but the caller's deadline.
         max_open: Maximum number of open calls of one trace, and of agents that a call has passed
             through, so that agents cannot call each other in a circle forever.

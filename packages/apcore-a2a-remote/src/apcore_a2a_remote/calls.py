@@ -44,7 +44,7 @@ from .spans import remote_span
 
 MAX_METADATA = 32 * 1024
 """Maximum size of the metadata that is passed on from a remote task, in bytes."""
-OWN_METADATA = frozenset({"skillId", "apcore", "states", USAGE})
+NOT_COPIED = frozenset({"skillId", "apcore", "states", USAGE})
 """Members of a remote task's metadata that our task does not copy; usage is added up instead."""
 NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
 """Members of a request's metadata that only concern the agent that received it."""
@@ -85,7 +85,7 @@ class Pending:
         return cls(**pending) if is_object(pending) else None
 
     def state(self) -> Json:
-        """Return the `state` of a question, from which `read` gets the paused task again."""
+        """Return the `state` for a `RemoteQuestion`; `read` restores the paused task from it."""
         return {"apcore_a2a_remote": asdict(self)}
 
 
@@ -95,12 +95,13 @@ class Skill(Protocol):
     module_id: str
     remote_id: str
     is_typed: bool
+    """Whether the agent publishes an input schema for the skill; otherwise it takes text."""
     text_field: str
     published_output_schema: Json | None
 
     @property
     def is_gated(self) -> bool:
-        """Whether calls need approval here."""
+        """Whether this program asks for approval before it calls the agent."""
         ...
 
 
@@ -191,17 +192,17 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task; confirm to the agent an approval that was given here.
+        """Yield the events of the task; pass on to the agent an approval that was given here.
 
-        It is confirmed once: if the agent asks for approval again, so does this call.
+        The approval is passed on once: if the agent asks again, this call asks its own caller.
         """
         message, task_id = self._new_message(), self._pending.task if self._pending else None
-        for is_confirmed in (False, True):
+        for is_passed_on in (False, True):
             async with aclosing(self._events_of(message, task_id)) as events:
                 async for event in events:
                     yield event
             approval = self._approval()
-            if is_confirmed or approval is None or not self._is_approved_here(approval):
+            if is_passed_on or approval is None or not self._is_approved_here(approval):
                 return
             message = Message.of({"approved": True, "approvalId": approval["id"]})
             task_id = self._task_id
@@ -221,7 +222,7 @@ class Call:
                         yield event
                 return
             except A2AConnectionError:
-                is_repeatable = self._agent.is_own and not self._task_id and task_id is None
+                is_repeatable = self._agent.is_apcore_a2a and not self._task_id and task_id is None
                 if not is_repeatable or attempt == self._agent.retries:
                     raise
 
@@ -237,7 +238,7 @@ class Call:
         )
 
     def _question_id(self) -> str:
-        """Return the id of the message that the next one answers; empty if there is none."""
+        """Return the id of the agent's message that our next one answers; empty if none."""
         if self._status is not None and self._status.message is not None:
             return self._status.message.message_id
         return self._pending.question if self._pending else ""
@@ -252,7 +253,8 @@ class Call:
             return Message.of([Part.from_dict(part) for part in self._services.answer or ()])
         is_typed = self._skill.is_typed
         parts = content_of(self._inputs, self._other_parts(), is_typed=is_typed)
-        metadata = {"idempotencyKey": secrets.token_urlsafe(24)} if self._agent.is_own else {}
+        idempotency_key = {"idempotencyKey": secrets.token_urlsafe(24)}
+        metadata = idempotency_key if self._agent.is_apcore_a2a else {}
         return Message.of(Message(tuple(parts), metadata=metadata))
 
     def _other_parts(self) -> list[Any]:
@@ -296,7 +298,7 @@ class Call:
             self._set_status(event.status, event.metadata)
         else:
             self._task_id = event.task_id
-            # the status of a restart is an earlier one
+            # `Restarted` has the status from before the restart
             if isinstance(event, TaskStatusUpdateEvent) and not isinstance(event, Restarted):
                 await self._report_progress(event.status)
                 self._set_status(event.status, event.metadata)
@@ -329,8 +331,8 @@ class Call:
             self._pause(status)
         if status.state != TaskState.COMPLETED:
             approved = getattr(self._services, "approved", None)
-            was_refused = self._pending is not None and approved is False
-            raise error_of_status(status, self._module_id, was_refused=was_refused)
+            refused_by_caller = self._pending is not None and approved is False
+            raise error_of_status(status, self._module_id, refused_by_caller=refused_by_caller)
         return self._output.add_message(status.message)
 
     def _pass_on_metadata(self) -> None:
@@ -338,7 +340,7 @@ class Call:
         metadata = getattr(self._services, "metadata", None)
         if not is_object(metadata):
             return
-        passed_on = {k: v for k, v in self._metadata.items() if k not in OWN_METADATA}
+        passed_on = {k: v for k, v in self._metadata.items() if k not in NOT_COPIED}
         if size_of(passed_on) <= MAX_METADATA:
             metadata |= passed_on
         earlier_usage = self._pending.usage if self._pending else None
@@ -445,7 +447,8 @@ def _data_of(message: Message | None) -> Any:
 def bare_question(text: str, request: Mapping[str, Any]) -> str:
     r"""Return a question without the lines that agents of this project add for people.
 
-    These are the problem with an earlier answer, and the choices; our server adds choices again.
+    The first line says what was wrong with the previous answer, if anything was, and the last lines
+    list the choices. Our server adds the choices again.
 
     >>> bare_question("Which day?\n1. Friday", {"choices": ["Friday"]})
     'Which day?'

@@ -111,7 +111,7 @@ class Connection:
         return self._card
 
     @property
-    def is_own(self) -> bool:
+    def is_apcore_a2a(self) -> bool:
         """Whether the agent is served by this project's server, which knows idempotency keys."""
         extensions = self._card.capabilities.extensions if self._card else ()
         return any(extension.uri == EXTENSION_URI for extension in extensions)
@@ -153,7 +153,14 @@ class Connection:
     def events(
         self, message: Message, *, question_id: str, headers: HeaderSource, **options: Any
     ) -> AsyncGenerator[Event]:
-        """Send a message, and yield the events of its task, as `wait` specifies."""
+        """Send a message, and yield the events of its task, as `wait` specifies.
+
+        Args:
+            message: The message.
+            question_id: The id of the question that the message answers; empty if there is none.
+            headers: Returns the headers of a request.
+            options: Further arguments of `A2AClient.stream_message`.
+        """
         if self.wait == "stream":
             return self.client.stream_message(message, headers=headers, **options)
         return poll_events(

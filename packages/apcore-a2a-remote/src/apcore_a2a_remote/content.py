@@ -1,4 +1,4 @@
-"""Conversion of module inputs to message parts, and of message and artifact parts to outputs."""
+"""Conversion of module inputs to message parts, and of parts from the agent to module outputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

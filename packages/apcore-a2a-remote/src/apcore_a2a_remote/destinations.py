@@ -48,7 +48,7 @@ class DestinationRules:
         if is_forbidden(address):
             return False
         hosts = self._hosts
-        if hosts.has_any or hosts.has_name(destination.host) or hosts.has_address(address):
+        if hosts.has_star or hosts.has_name(destination.host) or hosts.has_address(address):
             return True
         source = destination.source
         return network_level(address) <= (network_level(ip_address(source)) if source else 0)

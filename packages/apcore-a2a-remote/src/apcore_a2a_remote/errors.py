@@ -6,7 +6,7 @@ not be called, that approval was denied, or that a call took too long. Any other
 
 ModuleError (apcore)
 ├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
-├── RemoteInputError        the agent refused the inputs; also an InvalidInputError, with the fields
+├── RemoteInputError        the agent refused the inputs, and says which; also an InvalidInputError
 └── RemoteQuestion          the agent waits for an answer; also an InputRequiredError
 """
 
@@ -59,7 +59,7 @@ class RemoteFailedError(ModuleError):
 
 
 class RemoteInputError(SchemaValidationError, InvalidInputError):
-    """A remote skill refused its inputs; `details["errors"]` has the fields.
+    """A remote skill refused the inputs; `details["errors"]` lists the invalid fields.
 
     Args:
         errors: An object with `field`, `message` and perhaps `code` for each invalid field.
@@ -121,15 +121,15 @@ def fields_of(errors: Any) -> list[dict[str, Any]]:
     ]
 
 
-def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) -> ModuleError:
+def error_of_status(status: TaskStatus, module_id: str, *, refused_by_caller: bool) -> ModuleError:
     """Return the error of apcore for a task that has ended without completing.
 
     Args:
-        status: Its status.
+        status: The task's status.
         module_id: The id of the skill's module.
-        was_refused: Whether the caller has refused the approval.
+        refused_by_caller: Whether the caller was asked for approval, and refused.
     """
-    if status.state == TaskState.REJECTED and was_refused:
+    if status.state == TaskState.REJECTED and refused_by_caller:
         result = ApprovalResult(status="rejected", reason="Rejected by client")
         return ApprovalDeniedError(result, module_id)
     details = details_of(status.message)

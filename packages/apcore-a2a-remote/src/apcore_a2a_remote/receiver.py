@@ -52,7 +52,7 @@ class WebhookReceiver:
 
     @contextmanager
     def expecting(self) -> Generator[tuple[PushNotificationConfig, asyncio.Event]]:
-        """Yield a push config for a task, and an event that its notifications set."""
+        """Yield a push config for a task, and an `asyncio.Event` that its notifications set."""
         token, event = secrets.token_urlsafe(32), asyncio.Event()
         self._expected[token] = asyncio.get_running_loop(), event
         try:

@@ -69,7 +69,7 @@ class RemoteSkill:
         remote_id: The id of the skill at the agent; empty if its card lists no skills.
         is_typed: Whether the agent publishes an input schema for an object; otherwise the skill
             takes and returns text.
-        is_gated: Whether calls need approval here.
+        is_gated: Whether this program asks for approval before it calls the agent.
         published_output_schema: The output schema that the agent publishes; `output_schema` is
             relaxed for files.
     """
@@ -105,7 +105,7 @@ class RemoteSkill:
 
     @property
     def is_gated(self) -> bool:
-        """Whether calls need approval here."""
+        """Whether this program asks for approval before it calls the agent."""
         return self.annotations.requires_approval
 
     async def execute(self, inputs: Json, context: Context[Any]) -> Json:
@@ -158,7 +158,7 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
 
     Args:
         card: The card.
-        name: The name of the agent here.
+        name: The name of the agent in the ids of its modules.
         url: The URL of the agent.
     """
     details = details_of_skills(card)
@@ -172,8 +172,8 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
             extra = {"event": "remote_skill_skipped"}
             logger.warning("Skipping a skill of %s: its details are too large", name, extra=extra)
             continue
-        own_id = skill.id.removeprefix(PREFIX) if via else skill.id or WHOLE_AGENT
-        module_id = free_id(f"{PREFIX}{name}.{own_id}", entries)
+        id_end = skill.id.removeprefix(PREFIX) if via else skill.id or WHOLE_AGENT
+        module_id = free_id(f"{PREFIX}{name}.{id_end}", entries)
         entries[module_id] = Entry(skill, skill_details, card.capabilities.streaming)
     return entries
 

@@ -17,7 +17,7 @@ MAX_ATTRIBUTE = 256
 
 @contextmanager
 def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
-    """Record the block as a span if another is active; yield headers that continue the new span.
+    """Record the block as a span if another is active; yield headers that pass on the new span.
 
     The new span does not become the current one, since the block may be part of a generator.
     """

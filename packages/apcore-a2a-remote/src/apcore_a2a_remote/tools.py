@@ -170,8 +170,8 @@ def tools(
         original = argument_schema(descriptor)
         schema = _tighten(original, strict=strict)
         description = str(getattr(descriptor, "description", ""))[:MAX_DESCRIPTION]
-        kept = original if strict else None
-        members.append(Tool(name, module_id, description, schema, kept, descriptor))
+        original_if_strict = original if strict else None
+        members.append(Tool(name, module_id, description, schema, original_if_strict, descriptor))
     return Tools(executor, members, style)
 
 

@@ -72,6 +72,7 @@ async def poll_events(
             yield task.status.message or task
             return
         interval = FIRST_POLL if notification is None else NOTIFIED_POLL
+        # until the task ends or pauses; a pause for the question just answered does not count
         while not task.status.state.is_settled or _shows_question(task, question_id):
             yield task
             await _wait(notification, interval)

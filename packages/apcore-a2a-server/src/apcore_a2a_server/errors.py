@@ -4,7 +4,7 @@ A2AError                      (a2a-sdk)
 ├── RetryLaterError              -32029, HTTP 429
 │   ├── DrainingError         HTTP 503
 │   ├── NotStartedError       HTTP 503
-│   ├── RatesDownError        HTTP 503
+│   ├── RateStorageDownError  HTTP 503
 │   └── StoreDownError        HTTP 503
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
@@ -45,7 +45,7 @@ class NotStartedError(RetryLaterError):
     status = 503
 
 
-class RatesDownError(RetryLaterError):
+class RateStorageDownError(RetryLaterError):
     """The storage of the rate limits is unavailable."""
 
     message = "The storage of the rate limits can't be reached"
@@ -68,7 +68,7 @@ class InvalidStateTransitionError(InternalError):
 
 
 class StaleTaskError(Exception):
-    """A change of a task was not made or not saved, usually because another one came first."""
+    """A change of a task was not made or not saved, usually because another change came first."""
 
 
 _ERRORS = {code: cls for cls, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: RetryLaterError}
@@ -91,7 +91,7 @@ def refusal(error: dict[str, Any]) -> A2AError:
 def forget_frames(error: BaseException) -> None:
     """Drop the tracebacks of an error that has been handled, and of the errors that led to it.
 
-    The members of an exception group have led to it, too.
+    The members of an exception group count as errors that led to the group.
 
     A traceback refers to the frames that it passed, with the request in their variables, and some
     of these frames refer to the error. Without this function, the request would stay in memory

@@ -85,7 +85,7 @@ OBJECTS = Kind("a list of NAME=VALUE, or of objects", (str, dict), str, "NAME=UR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option as declared; `options_of` completes it, and sets the attributes from `field` on.
+    """An option as declared; `options_of` completes it, and sets the last three attributes.
 
     Attributes:
         help: A sentence that can be understood on its own.
@@ -157,7 +157,7 @@ class Option:
                 raise ValueError
             if kind.is_list:
                 texts = [str(item) for item in items if item not in objects]
-                # text in a list of YAML is one item, unlike that of a flag; numbers have no spaces
+                # flags' texts and texts of numbers are split; a string in a YAML list is one item
                 if not isinstance(value, list) or str not in kind.types:
                     texts = " ".join(texts).replace(",", " ").split()
                 return [*map(kind.parse, texts), *objects]

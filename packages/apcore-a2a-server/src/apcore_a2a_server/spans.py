@@ -41,7 +41,7 @@ class Spans:
         Args:
             name: The name of the span, from a small set of names.
             kind: Its kind.
-            parent: Its parent; None, or a trace without a span, for the current span.
+            parent: Its parent; if this is None or a trace without a span, the current span.
             attributes: Its attributes.
         """
         context = None

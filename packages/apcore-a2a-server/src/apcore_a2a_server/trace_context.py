@@ -2,8 +2,8 @@
 
 https://www.w3.org/TR/trace-context/ defines the headers `traceparent` and `tracestate`.
 
-A run records in a `SpanLog` how it spends its time, whether or not OpenTelemetry is on. The last
-change of the run stores the log, which only the trace page of the task reads.
+A run records in a `SpanLog` how it spends its time, whether or not OpenTelemetry is on. The log is
+stored when the run writes its task for the last time; only the trace page of the task reads it.
 """
 
 import re
@@ -55,7 +55,7 @@ class Trace(Struct, frozen=True):
         return headers | {"tracestate": self.state} if self.state else headers
 
     def metadata(self) -> dict[str, str]:
-        """Return the members of `apcore` in a task's metadata that name its trace."""
+        """Return the members of `metadata["apcore"]` of a task that name its trace."""
         members = {"traceId": self.trace_id}
         return members if self.flags == SAMPLED else members | {"traceFlags": self.flags}
 
@@ -173,13 +173,13 @@ class SpanLog:
 
     Example:
         ```python
-        from apcore_a2a_server.trace_context import SpanLog, stored_spans
+        from apcore_a2a_server.trace_context import SpanLog, parse_spans
 
         log = SpanLog()
         log.end_check()
         module = log.begin("text.stats")
         log.end(module)
-        chunk, = stored_spans(log.dump())
+        chunk, = parse_spans(log.dump())
         print([(span.kind, span.name, span.status) for span in chunk.spans])
         #> [('check', 'check', 'ok'), ('module', 'text.stats', 'ok')]
         ```
@@ -205,7 +205,7 @@ class SpanLog:
 
         Args:
             name: The id of the module.
-            kind: The kind of the call; "call" becomes "module" for the run's skill.
+            kind: The kind of the span; for the run's skill, "module" is used instead of "call".
             chain: The ids of the calling modules, outermost first, and of the called module.
         """
         if self._root is None:
@@ -253,7 +253,7 @@ class SpanLog:
         return -1 if self._root is None else int(self._root[NUMBER])
 
 
-def wait_text(name: str, since: float) -> str:
+def dump_wait(name: str, since: float) -> str:
     """Return the span of a wait for an answer, as text; the wait ends now.
 
     Args:
@@ -267,7 +267,7 @@ def wait_text(name: str, since: float) -> str:
 
 
 class StoredSpan(NamedTuple):
-    """A span that `stored_spans` has parsed.
+    """A span that `parse_spans` has parsed.
 
     Attributes:
         number: Its number among the spans of its run.
@@ -292,7 +292,7 @@ class SpanChunk(NamedTuple):
     """The spans of one run of a task, or of one wait for an answer.
 
     Attributes:
-        dropped: The number of spans that are missing; 1 for a line that was cut off.
+        dropped: The number of spans that are missing; 1 if the stored line was cut off.
         spans: The spans, in the order in which they were added.
     """
 
@@ -300,8 +300,8 @@ class SpanChunk(NamedTuple):
     spans: Sequence[StoredSpan]
 
 
-def stored_spans(text: str) -> list[SpanChunk]:
-    """Parse the text of spans; a last line that was cut off counts as a dropped span."""
+def parse_spans(text: str) -> list[SpanChunk]:
+    """Parse stored spans, a line for each chunk; a last line that was cut off is a dropped span."""
     *lines, rest = text.split("\n")
     chunks = [_read_chunk(*decode(line)) for line in lines]
     return [*chunks, SpanChunk(1, ())] if rest else chunks

@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 else:
     from ._parts import import_part
 
-    _PARTS = {
+    _NAMES_BY_PART = {
         "auth": ["APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"],
         "bridges": [
             "Agent",
@@ -108,12 +108,12 @@ else:
         "remote": ["RemoteAgent", "tools"],
         "server": ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"],
     }
-    _PART_OF = {name: part for part, names in _PARTS.items() for name in names}
+    _PART_BY_NAME = {name: part for part, names in _NAMES_BY_PART.items() for name in names}
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_part(_PART_OF.get(name, "core"), name), name)
+        value = globals()[name] = getattr(import_part(_PART_BY_NAME.get(name, "core"), name), name)
         return value
 
     def __dir__():

@@ -1,4 +1,4 @@
-"""Imports of the optional distributions, with error messages that say how to install them."""
+"""Imports of parts (optional distributions), with errors that say how to install them."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ def import_part(name: str, feature: str) -> ModuleType:
 
     Args:
         name: The name of the part and of the extra that installs it.
-        feature: The feature that needs it, for the error message.
+        feature: The feature that needs the package, for the error message.
 
     Raises:
         ImportError: The package is not installed; the message says how to install it.

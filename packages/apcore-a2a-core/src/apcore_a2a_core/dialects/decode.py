@@ -265,14 +265,14 @@ def _list_reader(read_item: Reader) -> Reader:
             try:
                 items.append(read_item(item))
             except ValueError as error:
-                # errors of lists of strings name the list only: its items are short
+                # in a list of strings, the wrong item is easy to find without an index
                 raise _with_path("" if read_item is _read_text else f"[{index}]", error) from None
         return items
 
     return read
 
 
-def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
+def _type_reader(kind: type, problem: str) -> Callable[[Any], Any]:
     """Return a reader of values of one type, with the error *problem* for other values."""
 
     def convert(value: Any) -> Any:
@@ -283,7 +283,7 @@ def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
     return convert
 
 
-def _one_of(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
+def _choice_reader(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
     """Return a reader that looks up texts in *values*, with the error *problem* for others."""
 
     def convert(value: Any) -> Any:
@@ -294,7 +294,7 @@ def _one_of(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
     return convert
 
 
-_read_text = _instance_of(str, "must be a string")
+_read_text = _type_reader(str, "must be a string")
 
 
 def _read_whole_number(value: Any) -> int:
@@ -342,12 +342,12 @@ def _read_object(value: Any) -> Json:
 
 _READERS: dict[Any, Reader] = {
     str: _read_text,
-    bool: _instance_of(bool, "must be true or false"),
+    bool: _type_reader(bool, "must be true or false"),
     int: _read_whole_number,
     Base64: _read_base64,
     Timestamp: _read_timestamp,
-    TaskState: _one_of(STATES, "must be a task state"),
-    Role: _one_of(ROLES, "must be ROLE_USER, or user in 0.3"),
+    TaskState: _choice_reader(STATES, "must be a task state"),
+    Role: _choice_reader(ROLES, "must be ROLE_USER, or user in 0.3"),
     Any: narrow,
     dict: _read_object,
 }
@@ -358,7 +358,7 @@ def _upgrade_part(value: Json) -> Json:
     if is_object(file := value.get("file")):
         value = {**value, **_with_json_names(FILE_SPELLINGS, file)}
     contents = present = CONTENTS.keys() & value
-    if None in map(value.get, present):
+    if None in map(value.get, present):  # only `data` may be null, if there is no other content
         contents = {name for name in present if value[name] is not None} or present & {"data"}
     kind = value.get("kind", value.get("type"))
     if len(contents) != 1 or kind not in (None, *map(CONTENTS.get, contents)):

@@ -41,7 +41,7 @@ class V1:
         return self.message(shortened(task, history_length, artifacts=artifacts))
 
     def sent(self, task: Task, history_length: int | None) -> Document:
-        """Return the result of a send."""
+        """Return the result of a request that sends a message."""
         return {"task": self.task(task, history_length)}
 
     def event(
@@ -81,7 +81,7 @@ class V03(V1):
         return document
 
     def sent(self, task: Task, history_length: int | None) -> Document:
-        """Return the result of a send: the task itself."""
+        """Return the result of a request that sends a message: the task itself."""
         return self.task(task, history_length)
 
     def event(
@@ -218,7 +218,7 @@ def _part(part: Part) -> Json:
 
 def file_03(part: Part) -> Json:
     """Return the `file` object of a part in 0.3."""
-    # tasks in an SDK store may have parts without content: their URL is empty
+    # tasks in an SDK store may have parts without content: such a part gets an empty URL
     content: Json = {"uri": part.url or ""} if part.raw is UNSET else {"bytes": part.raw}
     return {**content, **_non_empty(name=part.filename, mimeType=part.media_type)}
 

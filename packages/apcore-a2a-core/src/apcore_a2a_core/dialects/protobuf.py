@@ -57,8 +57,8 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
 def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
     """Return whether a message has more than *max_fields* fields.
 
-    A malformed varint ends the count of its message. protobuf's own parser has no such limit: a
-    body of empty fields takes 28 times its size in memory.
+    A malformed varint ends the count of its message. protobuf's own parser does not limit the
+    number of fields: a body of empty fields takes 28 times its size in memory.
     """
     count = 0
     pending = [(kind.DESCRIPTOR, 0, len(body))]
@@ -85,7 +85,7 @@ def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
 
 @cache
 def _nested_messages(descriptor: Descriptor) -> dict[int, Descriptor]:
-    """Return the types of a message's fields that are messages, by the tag of the field."""
+    """Return the message types of the fields that hold messages, by the tag of the field."""
     return {
         field.number << 3 | LENGTH_DELIMITED: nested
         for field in descriptor.fields

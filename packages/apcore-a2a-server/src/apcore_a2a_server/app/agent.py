@@ -55,7 +55,10 @@ if TYPE_CHECKING:
 ASK = "ask"
 """Value of the option `default_skill` with which clients are asked to choose a skill."""
 MIN_WEBHOOK_DRAIN = 2.0
-"""Minimum seconds for the last notifications at shutdown, or the timeout of `drain` if shorter."""
+"""Minimum seconds for the last notifications at shutdown.
+
+If the timeout of `drain` is shorter, that is the minimum.
+"""
 
 
 class Agent:
@@ -169,7 +172,8 @@ class Agent:
     async def drain(self, seconds: float | None = None) -> None:
         """Let tasks finish within *seconds*, by default `shutdown_timeout`; deliver notifications.
 
-        If the tasks use up that time, notifications get up to `MIN_WEBHOOK_DRAIN` seconds more.
+        Notifications get the time that the tasks leave, but at least `MIN_WEBHOOK_DRAIN` seconds,
+        or *seconds* if that is less.
         """
         self.setup.state.is_draining = True
         timeout = self.settings.shutdown_timeout if seconds is None else seconds
@@ -212,7 +216,7 @@ class Agent:
             "memory_bodies_bytes": lambda: self.setup.memory.bodies,
             "memory_running_bytes": lambda: self.setup.memory.running,
             "memory_stored_bytes": lambda: self.setup.memory.stored,
-            "uptime_seconds": lambda: round(time.monotonic() - self.figures.started, 3),
+            "uptime_seconds": lambda: round(time.monotonic() - self.figures.started_monotonic, 3),
             **self.companions.gauges(),
         }
         if self.keeper is not None and self.setup.tasks.store.is_shared:
@@ -236,7 +240,7 @@ def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter |
 def _auth_limiter(settings: Settings) -> RateLimiter | None:
     """Return the limiter of refused credentials, which counts in this process alone."""
     rate = settings.auth_rate_limit
-    # limiters take 150 ms to import: without auth, make one only to check a rate that was set
+    # limiters take 150 ms to import: without auth, make one only to validate the user's own rate
     is_unused = settings.auth is None and rate == AUTH_RATE_LIMIT
     return RateLimiter(rate, option="auth_rate_limit") if rate and not is_unused else None
 
@@ -319,10 +323,10 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
     declared = read_tenants(settings.tenants)
     if declared is None:
         return None
-    skill_ids = None if isinstance(declared, str) else declared
-    tenants = Tenants(setup.skills, setup.access, skill_ids)
+    skills_by_tenant = None if isinstance(declared, str) else declared
+    tenants = Tenants(setup.skills, setup.access, skills_by_tenant)
     reserved = reserved_names(settings)
-    for name in setup.skills.list() if skill_ids is None else skill_ids:
+    for name in setup.skills.list() if skills_by_tenant is None else skills_by_tenant:
         check_name(name)
         if name in reserved:
             problem = f"can't have the name {name!r}, which is a path of the agent"

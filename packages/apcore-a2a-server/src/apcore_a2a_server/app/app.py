@@ -26,7 +26,7 @@ from apcore_a2a_server.bindings.tenant_route import TenantRoute
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules.bridges import close_modules
-from apcore_a2a_server.modules.source import executor_of, owns_modules
+from apcore_a2a_server.modules.source import agent_owns, executor_of
 from apcore_a2a_server.modules.targets import folder_of
 
 from .agent import Agent, reserved_names
@@ -53,8 +53,8 @@ def create_app(source: Any, settings: Settings) -> Starlette:
     Args:
         source: An apcore Registry, Executor or APCore, a module, a target such as the path of a
             folder or `package.module`, or a list of these.
-        settings: The options, as keywords. Without `url`, the Agent Card has the address of the
-            request.
+        settings: The options, as keywords. Without `url`, the Agent Card has the host that
+            the request names.
 
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
@@ -82,19 +82,19 @@ def create_app(source: Any, settings: Settings) -> Starlette:
         #> ['/', '/.well-known/agent-card.json']
         ```
     """
-    _warn_of_any_host(settings)
+    _warn_if_any_host_is_served(settings)
     return build_app(source, settings)
 
 
 @configured_by(Settings, other_source="openapi")
 async def async_serve(source: Any, settings: Settings) -> Starlette:
     """Build the application of `create_app` in a coroutine (FR-SRV-003)."""
-    _warn_of_any_host(settings)
+    _warn_if_any_host_is_served(settings)
     return build_app(source, settings)
 
 
-def _warn_of_any_host(settings: Settings) -> None:
-    """Warn if web pages may call the agent; `serve` has its own checks."""
+def _warn_if_any_host_is_served(settings: Settings) -> None:
+    """Warn if the agent serves requests for any host name; `serve` has its own checks."""
     if settings.auth is None and not settings.allowed_hosts:
         message = (
             "Neither auth= nor allowed_hosts= is set: any web page can call this agent through a "
@@ -112,7 +112,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
         figures: The figures that worker processes share; None if there is only one process.
     """
     api_registry, api_connections = _api(settings)
-    executor, is_own_executor = executor_of(
+    executor, is_new_executor = executor_of(
         source if api_connections is None else [source, api_registry],
         settings.acl,
         settings.config,
@@ -126,16 +126,16 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:  # runs all callbacks, even if one raises
-            if isinstance(executor, apcore.Executor) and is_own_executor:
+            if isinstance(executor, apcore.Executor) and is_new_executor:
                 stack.push_async_callback(asyncio.to_thread, executor.close)
             if api_connections is not None:
                 stack.push_async_callback(api_connections.close)
-            if owns_modules(source):
+            if agent_owns(source):
                 stack.push_async_callback(_close_all_modules, executor.registry)
             await agent.start()
             stack.push_async_callback(agent.close)
             watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
-            drain_timeout: float | None = 0  # kept if the application that mounts this one fails
+            drain_timeout: float | None = 0  # stays 0 if the application around this one fails
             try:
                 yield
                 drain_timeout = None
@@ -144,7 +144,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
                 await agent.drain(drain_timeout)
 
     routes = _routes(agent, settings)
-    rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
+    rest = Rest(agent.handler, agent.setup.mapper, **_body_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     # The routes that are added from here on are not served for tenants.
@@ -168,9 +168,9 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
 
 
 def _api(settings: Settings) -> tuple[Any, Any]:
-    """Return a registry of the operations in `openapi`, and the connections of that API.
+    """Return a registry of the operations in `openapi`, and the connections for calling them.
 
-    Both are None without an API.
+    Both are None if `openapi` is not set.
 
     Raises:
         ImportError: apcore-toolkit is not installed.
@@ -197,7 +197,7 @@ async def _watch(registry: Any, folder: Path | None, settings: Settings) -> None
         await watch(registry, folder)
 
 
-def _limits(agent: Agent) -> dict[str, Any]:
+def _body_limits(agent: Agent) -> dict[str, Any]:
     settings = agent.settings
     return {
         "memory": agent.setup.memory,
@@ -212,12 +212,12 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     landing = LandingPage(name, explorer_path)
     mapper = agent.setup.mapper
     return [
-        Route("/", JsonRpc(agent.handler, mapper, landing, **_limits(agent))),
+        Route("/", JsonRpc(agent.handler, mapper, landing, **_body_limits(agent))),
         *(Route(path, agent.cards, methods=["GET"]) for path in CARD_PATHS),
         *_key_routes(agent),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
-        Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
+        Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_body_limits(agent))),
     ]
 
 
@@ -225,7 +225,7 @@ def _own_endpoint(agent: Agent, settings: Settings) -> OwnRoutes:
     is_operator = partial(counts_as_operator, settings, agent.handler.operators)
     routes = [*own_routes(agent, settings), *webhook_routes(agent, settings)]
     routes += TracePage(agent, settings).routes()
-    return OwnRoutes(routes, is_operator, agent.handler, agent.setup.mapper, **_limits(agent))
+    return OwnRoutes(routes, is_operator, agent.handler, agent.setup.mapper, **_body_limits(agent))
 
 
 def _companion_routes(agent: Agent, agent_routes: Sequence[Route]) -> list[Route]:
@@ -273,7 +273,7 @@ def _middleware(
         refusals=agent.auth_limiter,
         client_key=settings.client_key,
         access_log=settings.access_log,
-        tenant_paths=reserved_names(settings) if settings.tenants else None,
+        reserved_names=reserved_names(settings) if settings.tenants else None,
         on_response=None if agent.metrics is None else agent.metrics.on_response,
     )
 
@@ -295,7 +295,7 @@ class AgentApplication(Starlette):
     ) -> None:
         direct = Middleware(DirectRouter, routes=direct_routes)
         super().__init__(middleware=[*middleware, direct], **options)
-        self._own_middleware = [*self.user_middleware]
+        self._agent_middleware = [*self.user_middleware]
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the middleware around the router, without `ServerErrorMiddleware` if possible.
@@ -303,5 +303,5 @@ class AgentApplication(Starlette):
         Only exceptions of middleware that users have added can reach `ServerErrorMiddleware`.
         """
         stack: Any = super().build_middleware_stack()
-        app: ASGIApp = stack.app if self.user_middleware == self._own_middleware else stack
+        app: ASGIApp = stack.app if self.user_middleware == self._agent_middleware else stack
         return app

@@ -27,17 +27,17 @@ def card_signer(settings: Settings) -> CardSigner | None:
         ImportError: No signer is installed.
         OptionError: A key is not usable.
     """
-    keys = settings.card_key
-    if not keys or settings.url is None:
+    keys_or_signer = settings.card_key
+    if not keys_or_signer or settings.url is None:
         return None
-    if _is_signer(keys):
-        signer: CardSigner = keys
+    if _is_signer(keys_or_signer):
+        signer: CardSigner = keys_or_signer
         return signer
     installed = [*entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)]
     if not installed:
         raise ImportError("card_key needs the auth part: pip install 'apcore-a2a[auth]'")
     try:
-        key_list = [*keys] if isinstance(keys, LIST_TYPES) else [keys]
+        key_list = [*keys_or_signer] if isinstance(keys_or_signer, LIST_TYPES) else [keys_or_signer]
         key_signer: CardSigner = installed[0].load()(key_list, settings.url.rstrip("/") + PATH)
     except ValueError as error:
         raise OptionError("card_key", f"is not usable: {error}") from None

@@ -60,7 +60,7 @@ class Card(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The agent's address in a request; ANY_TARGET for all requests if the settings have a URL."""
+    """The agent's address in a request; always ANY_TARGET if the settings have a URL."""
 
     scheme: str = ""
     host: bytes = b""
@@ -70,7 +70,7 @@ class Target(NamedTuple):
 ANY_TARGET = Target()
 
 
-class Key(NamedTuple):
+class CacheKey(NamedTuple):
     """Key of a cached card: generation of the registry, URL, ids of visible skills, tenant."""
 
     generation: int
@@ -103,14 +103,14 @@ class CardPages:
         self._builder = AgentCardBuilder(SkillMapper())
         self.signer = card_signer(settings)
         self._build_lock = asyncio.Lock()
-        self._cards: OrderedDict[Key, Card] = OrderedDict()
+        self._cards: OrderedDict[CacheKey, Card] = OrderedDict()
         """The cached cards; the most recently used comes last."""
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
         """Generation of the registry, expiry by `time.monotonic`, and ids of the public skills."""
-        self._recent_keys: dict[Target, Key] = {}
-        """Keys of public cards that were sent since the access rules were last checked."""
-        key = Key(skills.generation, self._agent_url(), frozenset(skills.list()))
+        self._recent_keys: dict[Target, CacheKey] = {}
+        """Cache keys of public cards that were sent since the access rules were last checked."""
+        key = CacheKey(skills.generation, self._agent_url(), frozenset(skills.list()))
         self._keep(key, self._build(key))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,11 +133,12 @@ class CardPages:
                     return
                 caching = NO_STORE
             card = await self._card(url, visible, tenant)
-            # the card may be out of date if the rules were checked again meanwhile
+            # keep the key only if the card is current: the rules were not checked again meanwhile
             if tenant is None and visible is self._public[2]:
                 if len(self._recent_keys) >= MAX_CARDS:
                     self._recent_keys.clear()
-                self._recent_keys[self._target(scope)] = Key(self._skills.generation, url, visible)
+                key = CacheKey(self._skills.generation, url, visible)
+                self._recent_keys[self._target(scope)] = key
         status, body, headers = 200, card.body, [JSON, card.length, caching, card.etag]
         if _has_tag(scope, card.etag[1]):
             status, body, headers = 304, b"", headers[2:]
@@ -209,7 +210,7 @@ class CardPages:
 
         A tenant's card has only the tenant's skill, to which the caller's access has been checked.
         """
-        key = Key(self._skills.generation, url, visible)
+        key = CacheKey(self._skills.generation, url, visible)
         if tenant is not None:
             key = key._replace(visible=frozenset({tenant.skill_id}), tenant=tenant.name)
         card = self._cards.get(key)
@@ -221,7 +222,7 @@ class CardPages:
         self._keep(key, card)
         return card
 
-    def _keep(self, key: Key, card: Card) -> None:
+    def _keep(self, key: CacheKey, card: Card) -> None:
         """Cache a card that is used now; if the cache is full, drop the least recently used one."""
         self._cards[key] = card
         self._cards.move_to_end(key)
@@ -248,7 +249,7 @@ class CardPages:
             url = (f"{scheme}://{host.lower()}" if is_usable else DEFAULT_URL) + root_path
         return url.rstrip("/") + "/"
 
-    def _build(self, key: Key) -> Card:
+    def _build(self, key: CacheKey) -> Card:
         """Build a card."""
         settings = self._settings
         capabilities = AgentCapabilities(

@@ -26,15 +26,15 @@ class Companions:
         self._companions = companions
 
     async def start(self, registry: Registry) -> None:
-        """Start all of them at the same time; raise the first error after the last has started."""
+        """Start all of them at the same time; if any failed, raise an error when all are done."""
         await _finish(companion.start(registry) for companion in self._companions)
 
     async def aclose(self) -> None:
-        """Close all of them at the same time; raise the first error after the last is closed."""
+        """Close all of them at the same time; if any failed, raise an error when all are done."""
         await _finish(companion.aclose() for companion in self._companions)
 
     def health(self) -> dict[str, Any]:
-        """Return the member `companions` of the health check; empty if there are none."""
+        """Return the JSON member `companions` of the health check; empty if there are none."""
         companions = self._companions
         not_ready = {companion.name for companion in companions if not companion.is_ready()}
         names = [companion.name for companion in companions]
@@ -80,9 +80,9 @@ class Companions:
 
 
 async def _finish(calls: Iterable[Awaitable[None]]) -> None:
-    """Wait for the end of all calls, and then raise the first error.
+    """Wait for the end of all calls; if any failed, raise the error of the first in order.
 
-    After a failure the caller closes what the other calls may still use.
+    It waits because after a failure, the caller closes what the other calls may still use.
     """
     for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -94,7 +94,7 @@ def figure_names(companions: Sequence[Companion]) -> list[str]:
 
     Raises:
         TypeError: An object is not a companion, because it lacks methods.
-        OptionError: A figure has the name of one of the server's.
+        OptionError: A figure has the same name as one of the server's own.
     """
     for companion in companions:
         if missing := missing_methods(companion, Companion):

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 
 from starlette.routing import Route
 
-from apcore_a2a_server.bindings.rest import route as rest_route
+from apcore_a2a_server.bindings.rest import find_route
 from apcore_a2a_server.fields import OptionError
 
 ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.explorer", "routes"
@@ -17,7 +17,7 @@ def explorer_routes(path: str, agent_routes: Sequence[Route]) -> list[Route]:
 
     Args:
         path: The path of the page, below the root of the agent.
-        agent_routes: The agent's own routes, which the page must not replace.
+        agent_routes: The routes of the agent, which the page must not replace.
 
     Raises:
         ImportError: No page is installed.
@@ -33,7 +33,7 @@ def explorer_routes(path: str, agent_routes: Sequence[Route]) -> list[Route]:
     taken_paths = {route.path for route in agent_routes} | {"/metrics"}
     for route in routes:
         has_reserved_prefix = f"{route.path}/".startswith(("/v1/", "/apcore/"))
-        is_reserved = has_reserved_prefix or rest_route("GET", route.path.strip("/"))
+        is_reserved = has_reserved_prefix or find_route("GET", route.path.strip("/"))
         if route.path in taken_paths or is_reserved:
             raise OptionError("explorer_path", f"is taken: the agent itself is at {route.path}")
     return routes

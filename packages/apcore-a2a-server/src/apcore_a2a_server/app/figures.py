@@ -42,12 +42,13 @@ STORE_PROBLEM = "store_problem"
 """The result of a worker's last check of the store."""
 ALIVE_AT = "alive_at"
 """When the worker's event loop last ran, by `time.monotonic`; 0 while the worker does not serve."""
-STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
-"""Figures that end with the worker."""
-POSITIONS = {name: position for position, name in enumerate((*COUNTERS, *STATE))}
-FLAGS = 1
+WORKER_STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
+"""Figures that are reset when the worker ends."""
+POSITIONS = {name: position for position, name in enumerate((*COUNTERS, *WORKER_STATE))}
+"""Positions of the figures in the row of a worker, by name."""
+FLAG_COUNT = 1
 """Number of flags before the rows; `is_draining` is the only flag."""
-CELL = 8  # bytes of a float
+CELL_SIZE = 8  # bytes of a float
 
 
 class Figures:
@@ -61,9 +62,9 @@ class Figures:
 
     Attributes:
         workers: The number of workers.
-        worker: The number of this process as a worker.
-        started: When the agent started, by `time.monotonic`.
-        created: When the agent started, in seconds since 1970.
+        worker: Which worker this process is, from 0.
+        started_monotonic: When the agent started, by `time.monotonic`.
+        started_at: When the agent started, in seconds since 1970.
         skills: The figures by skill.
 
     Example:
@@ -82,15 +83,15 @@ class Figures:
     def __init__(self, workers: int = 1, extra_gauges: Sequence[str] = ()) -> None:
         self.workers = workers
         self.worker = 0
-        self.started = time.monotonic()
-        self.created = time.time()
+        self.started_monotonic = time.monotonic()
+        self.started_at = time.time()
         self.skills = SkillFigures(workers)
-        self._state = (*STATE, *extra_gauges)
+        self._state = (*WORKER_STATE, *extra_gauges)
         names = (*COUNTERS, *self._state)
         self._positions = (
             {name: position for position, name in enumerate(names)} if extra_gauges else POSITIONS
         )
-        size = (FLAGS + workers * len(self._positions)) * CELL
+        size = (FLAG_COUNT + workers * len(self._positions)) * CELL_SIZE
         self._cells = memoryview(mmap.mmap(-1, size)).cast("d")
 
     @property
@@ -98,7 +99,7 @@ class Figures:
         """Whether all workers are shutting down."""
         return bool(self._cells[0])
 
-    def drain(self) -> None:
+    def set_draining(self) -> None:
         """Record that all workers are shutting down."""
         self._cells[0] = 1
 
@@ -134,4 +135,4 @@ class Figures:
         return {str(label): self.total(f"{kind} {label}") for label in labels}
 
     def _cell(self, name: str, worker: int) -> int:
-        return FLAGS + worker * len(self._positions) + self._positions[name]
+        return FLAG_COUNT + worker * len(self._positions) + self._positions[name]

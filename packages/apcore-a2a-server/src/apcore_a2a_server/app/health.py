@@ -79,7 +79,7 @@ class HealthPage:
         if reason:
             headers = {"connection": "close"} if status == "draining" else None
             return JSONResponse({"status": status, "reason": reason}, 503, headers)
-        uptime = round(time.monotonic() - self._figures.started, 3)
+        uptime = round(time.monotonic() - self._figures.started_monotonic, 3)
         healthy = {"status": status, "module_count": len(self._setup.skills)}
         workers = {"workers": self._figures.count_alive()} if self._figures.workers > 1 else {}
         companions = self._companions.health()

@@ -33,20 +33,20 @@ def listen(settings: ServeSettings) -> Generator[socket.socket]:
         return
     path = Path(socket_path(settings))
     with _bind_unix(path) as listener:
-        own_file = _identity(path)
+        own_file = _file_identity(path)
         try:
             yield listener
         finally:
             # another process may listen at the path by now, with a file of its own
             with suppress(FileNotFoundError):
-                if _identity(path) == own_file:
+                if _file_identity(path) == own_file:
                     path.unlink()
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _file_identity(path: Path) -> tuple[int, int]:
     """Return values that tell a file from a later one at the same path."""
     status = path.lstat()
-    return status.st_ino, status.st_ctime_ns  # numbers of deleted files are used again
+    return status.st_ino, status.st_ctime_ns  # inode numbers of deleted files are used again
 
 
 def socket_path(settings: ServeSettings) -> str:
@@ -122,7 +122,7 @@ def url_of(host: str, port: int, scheme: str = "http") -> str:
     return f"{scheme}://{address(name, port)}"
 
 
-def own_url(settings: ServeSettings, listener: socket.socket) -> str:
+def local_url(settings: ServeSettings, listener: socket.socket) -> str:
     """Return the URL at which clients on this machine reach the server.
 
     For a Unix socket, this is the URL of a proxy on this machine.

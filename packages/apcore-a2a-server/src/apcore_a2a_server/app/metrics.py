@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .figures import RESULTS, STATUSES, Figures
-from .skill_figures import BUCKETS, SkillTotals
+from .skill_figures import PROMETHEUS_BOUNDS, SkillTotals
 
 Gauges: TypeAlias = dict[str, Callable[[], float]]
 
@@ -94,13 +94,13 @@ class Metrics(Collector):
             yield GaugeMetricFamily(PREFIX + name, text, self._figures.total(name))
 
     def _tasks(self, skills: Mapping[str, SkillTotals]) -> Metric:
-        """Return how many tasks entered each state, by skill; zeros only for final states."""
+        """Return how many tasks entered each state, by skill; omit 0, except of final states."""
         description, labels = "Tasks that entered a state", ["skill", "state"]
         family = CounterMetricFamily(f"{PREFIX}tasks", description, labels=labels)
         for skill, totals in skills.items():
             for state, number in totals.states.items():
                 if number or state in TERMINAL:
-                    created = self._figures.created
+                    created = self._figures.started_at
                     family.add_metric([skill, NAMES[state]], number, created=created)
         return family
 
@@ -111,13 +111,13 @@ class Metrics(Collector):
     def _counter(self, name: str, description: str, label: str, values: dict[str, float]) -> Metric:
         family = CounterMetricFamily(PREFIX + name, description, labels=[label])
         for value, number in values.items():
-            family.add_metric([value], number, created=self._figures.created)
+            family.add_metric([value], number, created=self._figures.started_at)
         return family
 
     def _durations(self, skills: Mapping[str, SkillTotals]) -> Metric:
         description, labels = "Duration of runs", ["skill"]
         family = HistogramMetricFamily(f"{PREFIX}run_seconds", description, labels=labels)
-        bounds = [*(str(float(bound)) for bound in BUCKETS), "+Inf"]
+        bounds = [*(str(float(bound)) for bound in PROMETHEUS_BOUNDS), "+Inf"]
         for skill, totals in skills.items():
             buckets: Any = [*zip(bounds, accumulate(totals.runs), strict=True)]
             family.add_metric([skill], buckets, totals.run_seconds)

@@ -36,7 +36,7 @@ OPEN_STATES = {
 MAX_LEASES = 200
 """Maximum number of tasks in one request to `/apcore/leases`."""
 SKILLS_PER_TURN = 20
-"""Number of skills whose figures are added up at a time: each takes up to 0.2 ms."""
+"""Number of skills to add up before other requests may run; one skill takes up to 0.2 ms."""
 
 
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
@@ -115,7 +115,7 @@ class Erasure:
             OwnError: The task store can't delete all tasks of a principal. The principal's open
                 tasks have been canceled.
         """
-        caller, principal = request.caller, request.path["principal"]
+        caller, principal = request.caller, request.path_params["principal"]
         audit("DeleteTasks", caller, principal=principal)
         cancel = partial(self._agent.engine.cancel, canceled_by=caller.principal)
         deletion = delete_tasks_of(self._agent.setup.tasks, principal, cancel)
@@ -150,7 +150,7 @@ class SkillsPage:
         return {
             "at": timestamp(now),
             "scope": "workers" if self._figures.workers > 1 else "process",
-            "since": timestamp(max(oldest_minute, self._figures.created)),
+            "since": timestamp(max(oldest_minute, self._figures.started_at)),
             "skills": skills,
         }
 
@@ -176,12 +176,12 @@ class NowPage:
         async for hour in hours_of(figures, now):
             started = [*map(add, started, hour.started)]
             ended = {state: [*map(add, ended[state], hour.ended[state])] for state in ENDED}
-        own_scope = "workers" if figures.workers > 1 else "process"
+        server_scope = "workers" if figures.workers > 1 else "process"
         return {
             "at": timestamp(now),
             "status": status,
             # the scope of the figures from `_stored`
-            "scope": "store" if agent.setup.tasks.store.is_durable else own_scope,
+            "scope": "store" if agent.setup.tasks.store.is_durable else server_scope,
             "workers": max(figures.count_alive(), 1),
             "lastHour": {NAMES[state]: sum(minutes) for state, minutes in ended.items()},
             "perMinute": {"started": started, "failed": ended[FAILED]},
@@ -192,17 +192,17 @@ class NowPage:
 
     async def _replicas(self) -> list[dict[str, Any]] | None:
         """Return this replica and those that share its store; None if the store can't be used."""
-        own = self._agent.replica()
+        this_replica = self._agent.replica()
         try:
             stored = await self._agent.setup.tasks.store.replicas()
         except UnavailableError:
             return None
-        other_replicas = [replica for replica in stored if replica.id != own.id]
-        replicas = sorted([own, *other_replicas], key=attrgetter("started_at", "id"))
-        return [_replica_document(replica, is_own=replica is own) for replica in replicas]
+        other_replicas = [replica for replica in stored if replica.id != this_replica.id]
+        replicas = sorted([this_replica, *other_replicas], key=attrgetter("started_at", "id"))
+        return [_replica_document(replica, is_self=replica is this_replica) for replica in replicas]
 
     async def _stored(self, now: float) -> dict[str, Any]:
-        """Return figures of tasks and webhooks; those that only a failed store has are None."""
+        """Return figures of tasks and webhooks; those from the store are None while it fails."""
         store, webhooks = self._agent.setup.tasks.store, None
         tasks = failed = None
         with suppress(UnavailableError):
@@ -271,7 +271,7 @@ class LeasesPage:
         }
 
 
-def _replica_document(replica: Replica, *, is_own: bool) -> dict[str, Any]:
+def _replica_document(replica: Replica, *, is_self: bool) -> dict[str, Any]:
     return {
         "id": replica.id,
         "host": replica.host,
@@ -282,7 +282,7 @@ def _replica_document(replica: Replica, *, is_own: bool) -> dict[str, Any]:
         "draining": replica.is_draining,
         "leases": replica.leases,
         "running": replica.running,
-        "self": is_own,
+        "self": is_self,
     }
 
 

@@ -80,7 +80,9 @@ class Limits:
     max_parts: int = _count(MAX_PARTS, "Parts per message.", high=MAX_PARTS)
     max_values: int = _count(MAX_VALUES, "JSON values per request body.")
     max_history: int = _count(100, "Messages kept per task and per conversation.")
-    max_events: int = _count(1000, "Events a stream may lag before it gets the whole task.")
+    max_events: int = _count(
+        1000, "Events a stream may be behind; beyond that, it gets the whole task."
+    )
     max_artifact: int = _count(32 * MIB, "Largest output of one task.", metavar="BYTES")
     max_streams_per_client: int = _count(100, "Concurrent streams per client.")
     disconnect_grace: float = _seconds(3, "Time for a client to reconnect to its task.", low=0)
@@ -148,7 +150,7 @@ class Settings:
     )
     default_skill: str | None = option(
         None,
-        "Skill for messages that do not name one; the value ask lets the client choose.",
+        'Skill for messages that do not name one; "ask" lets the client choose.',
         otherwise="the only skill",
     )
     text_results: bool = option(
@@ -156,7 +158,7 @@ class Settings:
     )
     tenants: Any = option(
         None,
-        "Skill to serve as an agent at /NAME; the value skills serves every skill.",
+        'Skill to serve as an agent at /NAME; "skills" serves every skill.',
         name="tenant",
         kind=PAIRS,
     )
@@ -188,7 +190,7 @@ class Settings:
     )
     operators_read: str = option(
         "metadata",
-        "Whether operators also read the inputs and results of others.",
+        'What operators read of others\' tasks; "content" adds inputs and results.',
         choices=("metadata", "content"),
     )
     approvers: Any = option(
@@ -202,7 +204,7 @@ class Settings:
     allowed_hosts: Sequence[str] | None = option(
         None,
         "Host names to serve; * for all.",
-        otherwise="all; local ones on loopback without auth",
+        otherwise="all; only local ones on loopback without auth",
     )
     rate_limit: str | None = option(
         None, "Requests per client, such as 600/minute.", otherwise="no limit"
@@ -295,7 +297,7 @@ class Settings:
             raise OptionError("grpc_url", problem)
         for host in self.allowed_hosts or ():
             if "*" in host.removeprefix("*.") and host != "*":
-                problem = f"may have * only alone, or before the first dot, not {host!r}"
+                problem = f"may have * only by itself, or before the first dot, not {host!r}"
                 raise OptionError("allowed_hosts", problem)
             if NOT_A_HOST_NAME.search(host):
                 problem = f"takes names without a scheme or port, not {host!r}"
@@ -303,7 +305,7 @@ class Settings:
 
     @property
     def shows_figures(self) -> bool:
-        """Whether any callers may see figures below `/apcore/`.
+        """Whether there are callers who may see the figures at paths below `/apcore/`.
 
         With auth, only operators may. Without, all callers may if the explorer or metrics are on.
         """

@@ -40,12 +40,12 @@ from .listening import (
     connection_options,
     is_loopback,
     listen,
-    own_url,
+    local_url,
     socket_path,
 )
 from .options import ServeSettings
 from .sharing import check_workers
-from .supervisor import REPEATED_SIGNAL_WINDOW, Started, Supervisor, Worker
+from .supervisor import REPEATED_SIGNAL_WINDOW, StartReport, Supervisor, Worker
 
 if TYPE_CHECKING:  # gRPC is optional
     from apcore_a2a_server.bindings.grpc import GrpcServer
@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # gRPC is optional
 logger = logging.getLogger("apcore_a2a_server")
 
 LAST_REQUESTS_TIMEOUT = 0.1
-"""Seconds for TLS handshakes of clients that have just connected, and again for their requests."""
+"""Seconds for TLS handshakes of clients that have just connected, then as many for requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 LAST_STEP_TIMEOUT = 0.5
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         agent: Agent,
         settings: ServeSettings,
-        announce: Callable[[Started], None],
+        announce: Callable[[StartReport], None],
     ) -> None:
         super().__init__(config)
         self._agent = agent
@@ -95,7 +95,7 @@ class Server(uvicorn.Server):
         cls,
         source: Any,
         settings: ServeSettings,
-        announce: Callable[[Started], None],
+        announce: Callable[[StartReport], None],
         figures: Figures | None = None,
     ) -> Self:
         """Return the server of an agent with the modules of *source*."""
@@ -106,7 +106,8 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the shutdown, or abort it if it has been started already.
 
-        timeout(1) signals the process and then its process group: both signals count as one.
+        The command `timeout` signals the process and then its process group: both signals count
+        as one.
         """
         now = time.monotonic()
         self.force_exit |= self.should_exit and now - self._signalled_at > REPEATED_SIGNAL_WINDOW
@@ -126,14 +127,14 @@ class Server(uvicorn.Server):
             self._grpc.bind(grpc_address, certificate(self._settings))
         # If the lifespan opened the store, uvicorn would replace the store's error with its own.
         await self._agent.open()
-        with suppress(SystemExit):  # uvicorn's, if the lifespan fails; older versions return
+        with suppress(SystemExit):  # uvicorn exits if the lifespan fails; older versions return
             await super().startup(sockets)
         if not self.started:
             raise RuntimeError("The application could not start; the log has the reason")
         if self._grpc is not None:
             await self._grpc.start()
         app: Any = self.config.app
-        self._announce(Started(len(self._agent.setup.skills), app.state.explorer))
+        self._announce(StartReport(len(self._agent.setup.skills), app.state.explorer))
         # Objects created so far live as long as the process: the collector need not scan them.
         gc.collect()
         gc.freeze()
@@ -319,7 +320,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
     prefix = _root_path(settings)
     check_certificate(settings)
     with _handling_hangups(), listen(settings) as listener:
-        url = settings.url or own_url(settings, listener) + prefix
+        url = settings.url or local_url(settings, listener) + prefix
         settings = _with_addresses(settings, url)
         announce = partial(_announce, settings)
         if settings.workers > 1:
@@ -333,8 +334,8 @@ def _handling_hangups() -> Generator[None]:
     """Let SIGHUP shut down a server in a terminal, but not a service.
 
     A terminal sends SIGHUP when the terminal is closed. Operators send it to a service to have
-    changed keys read again; key files of authenticators are read again anyway. A handler of the
-    program, and nohup(1), stay in charge.
+    changed keys read again; key files of authenticators are read again anyway. If the program has
+    a handler of its own, or was started by nohup(1), nothing changes.
     """
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows
     is_main = threading.current_thread() is threading.main_thread()
@@ -358,7 +359,7 @@ def _supervise(
     source: Any,
     settings: ServeSettings,
     listener: socket.socket,
-    announce: Callable[[Started], None],
+    announce: Callable[[StartReport], None],
 ) -> None:
     """Serve in worker processes, until SIGINT or SIGTERM."""
     figures = Figures(settings.workers, figure_names(settings.companions))
@@ -373,7 +374,7 @@ def _supervise(
         # The port closes with the last copy of the listener. Close this copy before the workers
         # stop, or clients could still connect, and would get no answer.
         listener.close()
-        figures.drain()
+        figures.set_draining()
 
     Supervisor(
         settings.workers,
@@ -453,7 +454,7 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
     return replace(settings, url=url, grpc_port=grpc_port, grpc_url=grpc_url)
 
 
-def _announce(settings: ServeSettings, report: Started) -> None:
+def _announce(settings: ServeSettings, report: StartReport) -> None:
     """Log the addresses of the agent, and hints for its operator."""
     count, url, extra = report.skills, settings.url or "", {"event": "server_started"}
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)

@@ -1,8 +1,8 @@
 """Figures of each skill since the start and in the last hour, shared by the workers of an agent.
 
-Each worker writes into places of its own, in memory that all of them have mapped, and readers add
-up the places of a skill. So a change of a task costs a few additions, and nothing is sent between
-processes.
+Each worker has a place for each skill: cells that only this worker writes, in memory that all
+workers have mapped. Readers add up the places of a skill. So a change of a task costs a few
+additions, and nothing is sent between processes.
 """
 
 import mmap
@@ -28,12 +28,12 @@ from apcore_a2a_core.states import (
     WORKING,
 )
 
-from apcore_a2a_server.engine.messages import failure_code
+from apcore_a2a_server.engine.messages import failure_reason
 from apcore_a2a_server.store import TaskRecord
 
 Clock: TypeAlias = Callable[[], float]
 
-BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
+PROMETHEUS_BOUNDS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram for Prometheus in seconds; the last is the default timeout."""
 MAX_SKILLS = 512
 """Maximum number of skills that have a place of their own; all further skills share one."""
@@ -42,7 +42,7 @@ OTHER = "(other)"
 OTHER_CODE = "OTHER"
 """Code in reports for failures without a code, and for those that `MAX_CODES` leaves out."""
 NO_ANSWER_CODE = "INPUT_TIMEOUT"
-"""The code of tasks that no answer has reached in time."""
+"""The code of paused tasks that failed because no answer arrived in time."""
 MINUTES = 60
 """Minutes that are kept, the current one included."""
 HOUR = 60 * MINUTES  # seconds
@@ -55,19 +55,20 @@ MAX_CODES = 8
 STATES = (*NAMES,)
 _STATE_CELLS = {state: position for position, state in enumerate(STATES)}
 _RUNS = len(STATES)
-_RUN_SECONDS = _RUNS + len(BUCKETS) + 1
+_RUN_SECONDS = _RUNS + len(PROMETHEUS_BOUNDS) + 1
 _RUNNING = _RUN_SECONDS + 1
 _TOTALS_SIZE = _RUNNING + 1
 
 # cells of a minute: unsigned integers
 _STARTED = 1  # cell 0 is the stamp: the minute, counted from 1970
 ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
+"""The cells for the numbers of ended tasks, by final state."""
 _ERRORS = 6
 """The first of the cells for codes; the last of them is for all other codes."""
 _DURATIONS = _ERRORS + MAX_CODES + 1
-BOUNDS: Sequence[float] = (*(0.001 * 1.25**power for power in range(69)),)
+PERCENTILE_BOUNDS: Sequence[float] = (*(0.001 * 1.25**power for power in range(69)),)
 """Upper bounds of the histogram for percentiles, from a millisecond to more than an hour."""
-_MINUTE_SIZE = _DURATIONS + len(BOUNDS) + 1
+_MINUTE_SIZE = _DURATIONS + len(PERCENTILE_BOUNDS) + 1
 _EMPTY_MINUTE = memoryview(bytes(4 * _MINUTE_SIZE)).cast("I")
 
 # texts of a place: bytes
@@ -135,7 +136,7 @@ class _Place:
     def name(self, name: str) -> None:
         _NAME.pack_into(self._texts, 0, name.encode())
 
-    def minute(self, now: float) -> int:
+    def minute_start(self, now: float) -> int:
         """Return the position of the current minute's cells, which are emptied if necessary."""
         minute = int(now) // 60
         start = minute % MINUTES * _MINUTE_SIZE
@@ -144,7 +145,7 @@ class _Place:
             self.minutes[start] = minute
         return start
 
-    def code(self, text: str) -> int:
+    def code_cell(self, text: str) -> int:
         """Return the position of a code's cell; `MAX_CODES`, a shared cell, if none is free."""
         text = text[: _CODE.size - 1]
         if text not in self.codes:
@@ -213,7 +214,7 @@ class SkillHour:
         started: The number of tasks that were started in each minute.
         ended: The number of tasks that ended in each minute, by their state.
         errors: The number of failures by code.
-        durations: The number of runs in each bucket of `BOUNDS`, and of longer ones.
+        durations: The number of runs in each bucket of `PERCENTILE_BOUNDS`, and of longer ones.
         slowest: The slowest runs, the slowest first.
         failures: The latest failures, the latest first, each with its code.
     """
@@ -225,24 +226,24 @@ class SkillHour:
         default_factory=lambda: {state: [0] * MINUTES for state in ENDED}
     )
     errors: Counter[str] = field(default_factory=Counter[str])
-    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    durations: list[int] = field(default_factory=lambda: [0] * (len(PERCENTILE_BOUNDS) + 1))
     slowest: list[NotableTask] = field(default_factory=list[NotableTask])
     failures: list[tuple[NotableTask, str | None]] = field(default_factory=list[Any])
 
     def percentile(self, share: float) -> float | None:
         """Return a time in seconds that this share of the runs has not exceeded; None without runs.
 
-        The time is exact to the width of a bucket of `BOUNDS`.
+        The time is exact to the width of a bucket of `PERCENTILE_BOUNDS`.
         """
         totals = [*accumulate(self.durations)]
         if not totals[-1]:
             return None
         rank = share * totals[-1]
         bucket = bisect_left(totals, rank)
-        longest = self.slowest[0].seconds if self.slowest else BOUNDS[-1]
-        if bucket == len(BOUNDS):
+        longest = self.slowest[0].seconds if self.slowest else PERCENTILE_BOUNDS[-1]
+        if bucket == len(PERCENTILE_BOUNDS):
             return longest
-        low, high = BOUNDS[bucket - 1] if bucket else 0, BOUNDS[bucket]
+        low, high = PERCENTILE_BOUNDS[bucket - 1] if bucket else 0, PERCENTILE_BOUNDS[bucket]
         part = 1 - (totals[bucket] - rank) / self.durations[bucket]
         return min(low + part * (high - low), longest)
 
@@ -289,7 +290,7 @@ class SkillTotals(NamedTuple):
 
     Attributes:
         states: The number of tasks that entered each state.
-        runs: The number of runs in each bucket of `BUCKETS`, and of longer ones.
+        runs: The number of runs in each bucket of `PROMETHEUS_BOUNDS`, and of longer ones.
         run_seconds: The total duration of these runs.
     """
 
@@ -422,9 +423,9 @@ class SkillRecorder:
         state = after.task.status.state
         place.totals[_STATE_CELLS[state]] += 1
         if before is None:
-            place.minutes[place.minute(self._clock()) + _STARTED] += 1
+            place.minutes[place.minute_start(self._clock()) + _STARTED] += 1
         elif state in TERMINAL:
-            self._end(place, before, after)
+            self._count_end(place, before, after)
 
     def publish(self, running: Mapping[str, int]) -> None:
         """Write the number of running tasks of each skill, so that any worker can report it."""
@@ -443,21 +444,21 @@ class SkillRecorder:
         self._places[skill] = place
         return place
 
-    def _end(self, place: _Place, before: TaskRecord, after: TaskRecord) -> None:
+    def _count_end(self, place: _Place, before: TaskRecord, after: TaskRecord) -> None:
         status, now, seconds = after.task.status, self._clock(), 0.0
-        start = place.minute(now)
+        start = place.minute_start(now)
         place.minutes[start + ENDED[status.state]] += 1
         if before.task.status.state == WORKING:
             # the difference is negative if another replica, whose clock is ahead, started the task
             seconds = max(after.status_at - before.status_at, 0)
-            place.totals[_RUNS + bisect_left(BUCKETS, seconds)] += 1
+            place.totals[_RUNS + bisect_left(PROMETHEUS_BOUNDS, seconds)] += 1
             place.totals[_RUN_SECONDS] += seconds
-            place.minutes[start + _DURATIONS + bisect_left(BOUNDS, seconds)] += 1
+            place.minutes[start + _DURATIONS + bisect_left(PERCENTILE_BOUNDS, seconds)] += 1
             place.note_run(NotableTask(now, seconds, _STATE_CELLS[status.state], after.task.id))
         if status.state == FAILED:
-            is_late = before.task.status.state in PAUSED
-            code = NO_ANSWER_CODE if is_late else failure_code(status.message)
-            position = MAX_CODES if code is None else place.code(code)
-            place.minutes[start + _ERRORS + position] += 1
-            kind = 0 if code is None else position + 1
-            place.note_failure(NotableTask(now, seconds, kind, after.task.id))
+            was_paused = before.task.status.state in PAUSED
+            code = NO_ANSWER_CODE if was_paused else failure_reason(status.message)
+            cell = MAX_CODES if code is None else place.code_cell(code)
+            place.minutes[start + _ERRORS + cell] += 1
+            position = 0 if code is None else cell + 1
+            place.note_failure(NotableTask(now, seconds, position, after.task.id))

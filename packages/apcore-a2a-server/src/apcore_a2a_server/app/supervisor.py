@@ -37,7 +37,7 @@ class WorkerError(RuntimeError):
     """A worker ended before it could serve."""
 
 
-class Started(NamedTuple):
+class StartReport(NamedTuple):
     """The report of a process that serves.
 
     Attributes:
@@ -63,7 +63,7 @@ class Worker:
     link: socket.socket
     has_reported: bool = False
 
-    def report(self, outcome: Started | BaseException) -> None:
+    def report(self, outcome: StartReport | BaseException) -> None:
         """Report to the parent that this process serves, or why it does not."""
         self.has_reported = True
         with suppress(OSError):  # the parent is gone
@@ -71,8 +71,8 @@ class Worker:
             self.link.shutdown(socket.SHUT_WR)
 
 
-def _pack(outcome: Started | BaseException) -> bytes:
-    if isinstance(outcome, Started):
+def _pack(outcome: StartReport | BaseException) -> bytes:
+    if isinstance(outcome, StartReport):
         return pickle.dumps(outcome)
     notes = ["".join(traceback.format_exception(outcome))]
     try:
@@ -83,10 +83,10 @@ def _pack(outcome: Started | BaseException) -> bytes:
     return packed
 
 
-def _unpack(packed: bytes) -> Started | BaseException:
+def _unpack(packed: bytes) -> StartReport | BaseException:
     """Return a report; the constructor of an error is not called, as it may take any arguments."""
     outcome: Any = pickle.loads(packed)  # from a fork of this process
-    if isinstance(outcome, Started):
+    if isinstance(outcome, StartReport):
         return outcome
     error_class, args, attributes = outcome
     error: BaseException = error_class.__new__(error_class, *args)
@@ -133,7 +133,7 @@ class Supervisor:
         count: int,
         serve: Callable[[Worker], None],
         *,
-        on_start: Callable[[Started], None],
+        on_start: Callable[[StartReport], None],
         on_end: Callable[[int], None],
         on_stop: Callable[[], None],
         shutdown_timeout: float,
@@ -147,7 +147,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, _Process] = {}
         self._restarts: dict[int, float] = {}
-        """When workers that have ended are started again, by their numbers."""
+        """When each worker that has ended is started again: times by worker number."""
         self._restart_counts = dict.fromkeys(range(count), 0)
         """How many restarts of each worker have been planned since it was last stable."""
         self._has_started = False
@@ -186,15 +186,17 @@ class Supervisor:
         wakeup.setblocking(False)
         self._wakeups.setblocking(False)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
-        previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
-        previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
+        previous_handlers = {
+            signum: signal.signal(signum, self._on_signal) for signum in STOP_SIGNALS
+        }
+        previous_handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
         previous_wakeup = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             signal.set_wakeup_fd(previous_wakeup)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            for signum, handler in previous_handlers.items():
+                signal.signal(signum, handler)
             self._selector.close()
             wakeup.close()
             self._wakeups.close()
@@ -282,8 +284,8 @@ class Supervisor:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number in STOP_SIGNALS:  # until the server handles them
-                signal.signal(number, signal.default_int_handler)
+            for signum in STOP_SIGNALS:  # until the server handles them
+                signal.signal(signum, signal.default_int_handler)
             self._selector.close()
             for process in self._processes.values():
                 process.link.close()
@@ -320,8 +322,8 @@ class Supervisor:
                 return
             self._on_report(process, outcome)
 
-    def _on_report(self, process: _Process, outcome: Started | BaseException) -> None:
-        if isinstance(outcome, Started):
+    def _on_report(self, process: _Process, outcome: StartReport | BaseException) -> None:
+        if isinstance(outcome, StartReport):
             process.serves = True
             serving = [peer for peer in self._processes.values() if peer.serves]
             if len(serving) == self._count and not self._has_started and not self._is_stopping:

@@ -70,10 +70,10 @@ def _pairs(texts: Sequence[Any]) -> dict[str, str]:
     for text in texts:
         name, separator, skill_id = str(text).partition("=")
         if text == EVERY_SKILL:
-            problem = f"takes either {EVERY_SKILL} alone, for every skill, or NAME=SKILL, not both"
+            problem = f"takes {EVERY_SKILL!r} alone, for every skill, or NAME=SKILL, not both"
             raise OptionError("tenants", problem)
         if not separator:
-            raise OptionError("tenants", f"takes NAME=SKILL, or {EVERY_SKILL}, not {text!r}")
+            raise OptionError("tenants", f"takes NAME=SKILL, or {EVERY_SKILL!r}, not {text!r}")
         if name in skills_by_name:
             raise OptionError("tenants", f"has {name!r} twice")
         skills_by_name[name] = skill_id

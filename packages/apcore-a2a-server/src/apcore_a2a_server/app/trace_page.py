@@ -17,7 +17,7 @@ from apcore_a2a_server.trace_context import (
     SpanKind,
     SpanStatus,
     Trace,
-    stored_spans,
+    parse_spans,
 )
 
 from .agent import Agent
@@ -85,18 +85,18 @@ class TracePage:
             TaskNotFoundError: The task does not exist, or the caller may not operate it.
         """
         handler, store = self._agent.handler, self._agent.setup.tasks.store
-        task_id, caller = request.path["id"], request.caller
+        task_id, caller = request.path_params["id"], request.caller
         is_operator = counts_as_operator(self._settings, handler.operators, caller.identity)
         record = await handler.admission.get_operated_task(
             "GetTrace", task_id, caller, is_operator=is_operator
         )
         # parsed separately, since the stored text may end in a line that was cut off
-        chunks = stored_spans(await store.spans(task_id))
-        chunks += stored_spans(self._running_spans(record))
+        chunks = parse_spans(await store.spans(task_id))
+        chunks += parse_spans(self._dump_running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
         # in stored order, not by start: the start of a wait has only milliseconds
-        spans = [*run_spans(chunks), *self._open_spans(record)]
+        spans = [*spans_in(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
         trace = Trace.of_task(record.task.metadata)
@@ -108,7 +108,7 @@ class TracePage:
             "dropped": dropped + len(spans) + len(attempts) - len(shown_spans),
         }
 
-    def _running_spans(self, record: TaskRecord) -> str:
+    def _dump_running_spans(self, record: TaskRecord) -> str:
         """Dump the spans of the task's run in this process, which are not stored yet."""
         run = self._agent.engine.runs.get(record.task.id)
         is_running = run is not None and record.task.status.state is WORKING
@@ -125,7 +125,7 @@ class TracePage:
         return []
 
 
-def run_spans(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
+def spans_in(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
     """Yield the spans of all runs and waits of a task."""
     for number, chunk in enumerate(chunks):
         for span in sorted(chunk.spans, key=attrgetter("start")):

@@ -73,7 +73,7 @@ class WebhookPages:
 
     async def list_of_task(self, request: OwnRequest) -> dict[str, Any]:
         """Return the webhooks of a task."""
-        statuses = await self._operations.of_task(request.path["id"], request.caller)
+        statuses = await self._operations.of_task(request.path_params["id"], request.caller)
         return {"webhooks": _documents(statuses, request.caller)}
 
     async def test(self, request: OwnRequest) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class WebhookPages:
         Raises:
             OwnError: The task has no such webhook.
         """
-        task_id, config_id = request.path["id"], request.path["config"]
+        task_id, config_id = request.path_params["id"], request.path_params["config"]
         attempt = await self._operations.test(task_id, config_id, request.caller)
         if attempt is None:
             raise OwnError(404, NO_WEBHOOK)
@@ -94,7 +94,7 @@ class WebhookPages:
         Raises:
             OwnError: The task has no such webhook.
         """
-        task_id, config_id = request.path["id"], request.path["config"]
+        task_id, config_id = request.path_params["id"], request.path_params["config"]
         count = await self._operations.redeliver(task_id, config_id, request.caller)
         if count is None:
             raise OwnError(404, NO_WEBHOOK)
@@ -102,15 +102,15 @@ class WebhookPages:
 
 
 def _documents(statuses: Sequence[WebhookStatus], caller: Caller) -> list[dict[str, Any]]:
-    return [_document(status, is_own=status.owner == caller.owner) for status in statuses]
+    return [_document(status, for_owner=status.owner == caller.owner) for status in statuses]
 
 
-def _document(status: WebhookStatus, *, is_own: bool) -> dict[str, Any]:
+def _document(status: WebhookStatus, *, for_owner: bool) -> dict[str, Any]:
     webhook = status.webhook
     return {
         "taskId": status.task_id,
         "id": webhook.config.id,
-        "url": shown_url(webhook.config.url, with_path=is_own),
+        "url": shown_url(webhook.config.url, with_path=for_owner),
         "state": "failed" if webhook.failure else "active",
         "reason": webhook.failure or None,
         "pending": status.pending,

@@ -29,7 +29,7 @@ from starlette.applications import Starlette
 
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler
-from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.modules.threads import value_thread
 from apcore_a2a_server.trace_context import received_trace
 
 from .http import LARGE_BODY
@@ -44,7 +44,7 @@ def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
 
     Args:
         name: The name of the operation.
-        response_type: The SDK's type of a result that the operation returns as JSON.
+        response_type: The SDK's type for the result, if the operation returns it as JSON.
     """
 
     async def method(self: "SdkRequestHandler", message: Any, context: ServerCallContext) -> Any:
@@ -129,7 +129,7 @@ async def _read(method: str, message: Message, caller: Caller) -> Any:
         InvalidParamsError: The request is invalid.
     """
     if message.ByteSize() > LARGE_BODY:
-        return await large_values.call(_decode, method, message, client=caller.client)
+        return await value_thread.call(_decode, method, message, client=caller.client)
     return _decode(method, message)
 
 
@@ -151,7 +151,7 @@ async def _adapt_result(result: Any, params: Any, caller: Caller) -> Any:
         artifacts = params.include_artifacts
         result.tasks = [shortened(task, length, artifacts=artifacts) for task in result.tasks]
     if size_of(result) > LARGE_BODY:
-        return await large_values.call(to_sdk, result, client=caller.client)
+        return await value_thread.call(to_sdk, result, client=caller.client)
     return to_sdk(result)
 
 

@@ -52,7 +52,7 @@ from apcore_a2a_server.trace_context import received_trace
 from .compat import CALLER, SdkRequestHandler
 from .grpc_limits import GrpcLimits, ReadSlots
 from .http import LARGE_BODY
-from .operations import store_down
+from .operations import store_down_error
 from .rest import STATUSES
 
 REQUEST_TYPES = {
@@ -60,9 +60,9 @@ REQUEST_TYPES = {
     for method in a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods
 }
 """The type of the request of each method."""
-IDENTITY_ONLY = 1
-"""Bit set that accepts no compression. A decompressed message may be a thousand times as large as
-the compressed one, and gRPC checks the decompressed size too late."""
+UNCOMPRESSED_ONLY = 1
+"""The accepted compression algorithms, as a bit set: none. A decompressed message may be a thousand
+times as large as the compressed one, and gRPC checks the decompressed size too late."""
 MIN_PING_INTERVAL = 10
 """Minimum seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
@@ -77,7 +77,7 @@ EXTENSIONS_KEY = "a2a-extensions"
 """Key of the metadata with the extensions that a client requests, or that a response uses."""
 DETAILS_KEY = "grpc-status-details-bin"
 DETAILS = error_details_pb2.DESCRIPTOR
-"""The types of details, which `ParseDict` finds once they have been imported."""
+"""The types of details, imported since `ParseDict` finds only types that have been imported."""
 
 _caller: ContextVar[Caller] = ContextVar("_caller")
 
@@ -149,7 +149,7 @@ def _channel_options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.http2.bdp_probe", 0),  # otherwise messages arrive before they have a read slot
         ("grpc.max_receive_message_length", limits.max_body),
-        ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
+        ("grpc.compression_enabled_algorithms_bitset", UNCOMPRESSED_ONLY),
         ("grpc.so_reuseport", 0),  # otherwise another process could listen on the port unnoticed
         *((name, math.ceil(seconds * 1000)) for name, seconds in seconds_by_option.items()),
     ]
@@ -175,7 +175,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Interceptor that reads and answers each call: authentication, rates, limits, errors, logs.
 
     The SDK's handlers would get a message only after all of it has been read. They are replaced by
-    handlers of a stream of requests, which decide about a call before they read its only message.
+    stream handlers, which decide about a call before they read the one message of its stream.
 
     Args:
         mapper: Converts exceptions into JSON-RPC errors.
@@ -283,7 +283,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             caller = await self._admit(headers, connection, network_of(host_of(context.peer())))
             if isinstance(caller, Refusal):
                 return _failure_from_refusal(caller)
-            self._hold_place(caller.client, context)
+            self._take_slot(caller.client, context)
             version = headers.get("a2a-version", "").strip()
             if ".".join(version.split(".")[:2]) not in ("", "1.0"):
                 raise VersionNotSupportedError
@@ -330,7 +330,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             principal, identity, headers, connection, client=client, trace=trace
         )
 
-    def _hold_place(self, client: str, context: Any) -> None:
+    def _take_slot(self, client: str, context: Any) -> None:
         """Count a call of *client* until its response has been sent.
 
         That may be long after the operation has ended, if the client does not read the response.
@@ -389,7 +389,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _failure_from(self, error: Exception) -> "Failure":
         """Return the failure for an exception, with the same message as in JSON-RPC."""
         if isinstance(error, UnavailableError):  # raised by the events of a stream
-            error = store_down(error)
+            error = store_down_error(error)
         rpc_error = self._mapper.to_jsonrpc_error(error)
         status, code = STATUSES.get(type(error), (500, "INTERNAL"))
         seconds = error.retry_after if isinstance(error, RetryLaterError) else None

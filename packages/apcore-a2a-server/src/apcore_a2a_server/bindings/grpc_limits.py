@@ -41,7 +41,7 @@ class ReadSlots:
     """Slots for the messages that are being read.
 
     gRPC buffers a message until it is complete, and shows its size only then. So each slot
-    stands for a message of the maximum size, and the memory limits the number of slots.
+    stands for a message of the maximum size, and there are as many slots as memory allows.
     One client has at most half of them.
 
     Args:

@@ -27,9 +27,9 @@ from apcore_a2a_server.middleware.errors import TENANT, path_of
 from apcore_a2a_server.middleware.front import TRACE
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
-from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.modules.threads import value_thread
 from apcore_a2a_server.store import Event, Payload, UnavailableError
-from apcore_a2a_server.store.subscribers import Events
+from apcore_a2a_server.store.subscribers import EventBatches
 
 T = TypeVar("T")
 
@@ -76,7 +76,8 @@ EXTENSIONS = frozenset({EXTENSION_URI.encode()})
 LARGE_BODY = 64 * 1024  # bytes
 """Size above which bodies are decoded in a thread."""
 DRAIN_FACTOR = 8
-"""Multiple of the limit up to which a larger body is read, so that the connection can stay open."""
+"""A body larger than the limit is read up to this multiple of the limit, so that the connection
+can stay open."""
 
 
 async def read_body(
@@ -88,7 +89,7 @@ async def read_body(
         receive: ASGI's `receive`.
         limit: Maximum size of the body, in bytes.
         body_bytes: Counts the bytes of the body; a small body is not counted, so that tasks can be
-            canceled even if there is no memory for more.
+            canceled even when memory is full.
 
     Returns:
         The body, or the error if it is too large (RFC 9110 §15.5.14) or there is no memory for it;
@@ -195,7 +196,7 @@ class Stream(NamedTuple):
         suffix: Bytes after it.
     """
 
-    events: Events
+    events: EventBatches
     encode: Callable[[Payload], Document]
     client: str
     prefix: bytes = b""
@@ -281,7 +282,7 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload, client: 
         client: The client that gets the JSON.
     """
     if _is_large(payload):
-        return await large_values.call(lambda: dump_json(encode(payload)), client=client)
+        return await value_thread.call(lambda: dump_json(encode(payload)), client=client)
     return dump_json(encode(payload))
 
 
@@ -378,7 +379,7 @@ class Endpoint(ABC):
         one large body is decoded at a time.
         """
         if request.size > LARGE_BODY:
-            return await large_values.call(function, *args, client=request.caller.client)
+            return await value_thread.call(function, *args, client=request.caller.client)
         return function(*args)
 
     @abstractmethod
@@ -424,6 +425,6 @@ class DirectRouter:
         if route is None:
             await self._app(scope, receive, send)
             return
-        # users' middleware may read these, which Starlette's router sets, too
+        # Starlette's router sets these, too, and users' middleware may read them
         scope["route"], scope["endpoint"] = route, route.endpoint
         await route.app(scope, receive, send)

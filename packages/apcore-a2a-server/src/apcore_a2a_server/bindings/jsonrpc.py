@@ -24,7 +24,7 @@ VERSIONS = frozenset({"", "0.3", "1.0"})
 ID_TYPES = frozenset({str, int, float, type(None)})
 MISSING_ID = "The request must have an id: a string or a number"
 STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
-"""Methods whose errors are sent as events (A2A 0.3 §3.3.1), except with status 413, 429 or 503."""
+"""Methods whose errors are events (A2A 0.3 §3.3.1), except those with status 413, 429 or 503."""
 
 
 class JsonRpc(Endpoint):
@@ -145,7 +145,7 @@ def check_media_type(headers: Mapping[str, str]) -> None:
     """
     media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        # clients see the type of A2A, not BodyTypeError
+        # clients see the name of A2A's own error type, not BodyTypeError
         data = {"type": errors.ContentTypeNotSupportedError.__name__}
         raise BodyTypeError("The body must be application/json", data)
 

@@ -25,7 +25,7 @@ from apcore_a2a_core.values import dump_json
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.engine.handler import Handler, Request
 from apcore_a2a_server.errors import DISK_FULL, StoreDownError
-from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.modules.threads import value_thread
 from apcore_a2a_server.store import DiskFullError, UnavailableError
 
 from .http import Stream, dump
@@ -59,7 +59,8 @@ _TABLE: tuple[tuple[str, type[Any], Operation], ...] = (
         Handler.extended_card,
     ),
 )
-"""Names of a method in 1.0, 0.3 and the SRS, the type of its params, and its operation."""
+"""Names of a method in 1.0, 0.3 and our requirements specification (docs/internal/requirements.md),
+the type of its params, and its operation."""
 DIALECT_1 = V1()
 DIALECT_03 = V03()
 METHODS = {
@@ -131,10 +132,10 @@ async def call(method: str, params: Any, handler: Handler, caller: Caller) -> An
     try:
         return await operation(handler, request)
     except UnavailableError as error:
-        raise store_down(error) from None
+        raise store_down_error(error) from None
 
 
-def store_down(error: UnavailableError) -> StoreDownError:
+def store_down_error(error: UnavailableError) -> StoreDownError:
     """Return the error that clients get for *error*: UnavailableError has no JSON-RPC code."""
     return StoreDownError(DISK_FULL) if isinstance(error, DiskFullError) else StoreDownError()
 
@@ -153,7 +154,7 @@ async def _dump_page(
     for task in page.tasks:
         encode = partial(_dump_task, dialect, task, length, artifacts=artifacts)
         is_large = size > LARGE_PAGE
-        tasks.append(await large_values.call(encode, client=client) if is_large else encode())
+        tasks.append(await value_thread.call(encode, client=client) if is_large else encode())
         size += len(tasks[-1])
     empty_page = dump_json({**_page_members(dialect, page), "tasks": []})
     return empty_page.removesuffix(b"]}") + b",".join(tasks) + b"]}"

@@ -20,16 +20,16 @@ from apcore_a2a_server.middleware import caller_of, log_context
 from apcore_a2a_server.store import UnavailableError
 
 from .http import Endpoint, Headers, HttpRequest, respond, retry_headers
-from .operations import store_down
+from .operations import store_down_error
 from .rest import (
     STATUSES,
     MethodNotAllowedError,
     Routes,
     allowed_verbs,
+    find_route,
     operation_path,
     query_params,
 )
-from .rest import route as find_route
 
 PATH = "/apcore/{path:path}"
 """The path of all these routes, for Starlette; so no tenant can have the name `apcore`."""
@@ -55,12 +55,12 @@ class OwnRequest(Struct, frozen=True):
 
     Attributes:
         caller: The sender.
-        path: The variable segments of the path, by their names in the route's path.
+        path_params: The variable segments of the path, by their names in the route's path.
         query: The query parameters, as `query_params` returns them.
     """
 
     caller: Caller
-    path: Mapping[str, str]
+    path_params: Mapping[str, str]
     query: Mapping[str, Any]
 
 
@@ -75,7 +75,7 @@ class OwnRoute(NamedTuple):
         verb: The HTTP method; GET includes HEAD.
         path: The path below `/apcore/`, such as `tasks/{id}/trace`.
         respond: Returns the body of the response, as JSON.
-        for_operators: Whether all callers but operators get 403.
+        for_operators: Whether only operators may call the route; other callers get 403.
         status: The HTTP status of a response without an error.
     """
 
@@ -122,7 +122,7 @@ class OwnRoutes(Endpoint):
 
 
         async def trace(request):
-            return {"taskId": request.path["id"], "spans": []}
+            return {"taskId": request.path_params["id"], "spans": []}
 
 
         print(OwnRoute("GET", "tasks/{id}/trace", trace).pattern.pattern)
@@ -190,7 +190,7 @@ class OwnRoutes(Endpoint):
             query = query_params(request.scope)
             document = await route.respond(OwnRequest(request.caller, path_params, query))
         except UnavailableError as error:
-            down = store_down(error)
+            down = store_down_error(error)
             await self.refuse(send, down, retry_headers(down))
         except Exception as error:  # the mapper decides what clients see of any exception
             await self.refuse(send, error, retry_headers(error))

@@ -19,7 +19,7 @@ from starlette.types import Scope, Send
 from apcore_a2a_server.errors import (
     DrainingError,
     NotStartedError,
-    RatesDownError,
+    RateStorageDownError,
     RetryLaterError,
     StoreDownError,
     forget_frames,
@@ -74,7 +74,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     RetryLaterError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
     NotStartedError: (503, "UNAVAILABLE"),
-    RatesDownError: (503, "UNAVAILABLE"),
+    RateStorageDownError: (503, "UNAVAILABLE"),
     StoreDownError: (503, "UNAVAILABLE"),
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
@@ -100,7 +100,7 @@ class Rest(Endpoint):
     async def find(self, scope: Scope, send: Send) -> tuple[str, Json] | None:
         """Return the method and the params in the path; refuse wrong paths and verbs (404, 405)."""
         path = operation_path(scope)
-        target = route(scope["method"], path, self.routes)
+        target = find_route(scope["method"], path, self.routes)
         if target is None and (verbs := allowed_verbs(path, self.routes)):
             allow = (b"allow", ", ".join(verbs).encode())
             message = f"This path takes {' or '.join(verbs)} only"
@@ -179,14 +179,14 @@ def not_found() -> Response:
     return Response(dump_json(document), status, headers, MEDIA_TYPE.decode())
 
 
-def route(verb: str, path: str, routes: Routes = ROUTES) -> tuple[str, Json] | None:
+def find_route(verb: str, path: str, routes: Routes = ROUTES) -> tuple[str, Json] | None:
     """Return the method of a route and the params in its path (§11.3); None if no route matches.
 
     Example:
         ```python
-        from apcore_a2a_server.bindings.rest import route
+        from apcore_a2a_server.bindings.rest import find_route
 
-        print(route("POST", "tasks/t1:cancel"))
+        print(find_route("POST", "tasks/t1:cancel"))
         #> ('CancelTask', {'id': 't1'})
         ```
     """

@@ -22,9 +22,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from apcore_a2a_server.middleware import log_context
-from apcore_a2a_server.modules.skills import CHOICE, Skill
+from apcore_a2a_server.modules.skills import UNCHOSEN, Skill
 from apcore_a2a_server.modules.tenants import principal_and_tenant
-from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.modules.threads import value_thread
 from apcore_a2a_server.store import Query, TaskRecord, Version
 from apcore_a2a_server.trace_context import Trace, new_trace
 
@@ -33,7 +33,7 @@ from .call import Call, Resumption, unpack_identity
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
 from .operators import Operators, audit, is_foreign
-from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, repeats_decision
+from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, is_late_decision
 from .setup import Setup
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ class Admission:
             InvalidParamsError: The message names no skill but must, its parts are no input, or the
                 idempotency key is malformed.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
-                client does not take those of its results.
+                client does not take those of the skill's results.
             MethodNotFoundError: The skill does not exist.
             TaskNotFoundError: The client would be asked which skill to call, but may call none.
         """
@@ -185,7 +185,7 @@ class Admission:
         other_parts: Sequence[Any] = ()
         if not skill_id:
             question = await self._skill_question(caller)
-            skill, inputs = CHOICE, {"parts": [to_builtins(part) for part in message.parts]}
+            skill, inputs = UNCHOSEN, {"parts": [to_builtins(part) for part in message.parts]}
         else:
             skill = await self._skill(skill_id, caller)
             inputs, other_parts = await self._split_parts(message.parts, skill, caller)
@@ -228,7 +228,7 @@ class Admission:
             InvalidParamsError: The pause is for input, and the parts are no input or do not fit
                 the question.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
-                client does not take those of its results.
+                client does not take those of the skill's results.
             MethodNotFoundError: The skill does not exist any more.
             UnsupportedOperationError: Another caller must answer.
         """
@@ -263,7 +263,7 @@ class Admission:
             has_history=True,
             detached=detached,
             # these approvals count only if `transition_for_answer` lets the call run
-            approvals=pause.approved(),
+            approvals=pause.approvals_with_pending(),
             token=pause.token,
             metadata={**request.metadata, **message.metadata},
             resumption=resumption,
@@ -299,12 +299,13 @@ class Admission:
         try:
             skill = self.setup.skills.get(choose_skill(pause, parts, names, named_id))
         except PartError as error:
-            return Answer(CHOICE, pause.inputs, (), asks_again=True, problem=f"The answer {error}")
+            problem = f"The answer {error}"
+            return Answer(UNCHOSEN, pause.inputs, (), asks_again=True, problem=problem)
         try:
             inputs, other_parts = await self._split_parts(original_parts(pause), skill, caller)
         except (InvalidParamsError, ContentTypeNotSupportedError) as error:
             problem = f"The message does not fit {skill.id}: {error.message}"
-            return Answer(CHOICE, pause.inputs, (), asks_again=True, problem=problem)
+            return Answer(UNCHOSEN, pause.inputs, (), asks_again=True, problem=problem)
         return Answer(skill, inputs, other_parts, asks_again=True)
 
     async def _skill(self, skill_id: str, caller: Caller) -> Skill:
@@ -332,7 +333,7 @@ class Admission:
 
     def _target_skill_id(self, request: SendMessageRequest, caller: Caller) -> str | None:
         """Return the id of the skill that a message is for; None if the message leaves it open."""
-        return _named_skill_id(request, caller) or self.default_skill or self.setup.skills.only()
+        return _named_skill_id(request, caller) or self.default_skill or self.setup.skills.only_id()
 
     async def _skill_question(self, caller: Caller) -> InputRequiredError:
         """Return the question which skill to call.
@@ -358,7 +359,7 @@ class Admission:
         return InputRequiredError("Which skill?", data, choices=names)
 
     async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
-        """Return the ids of the skills that the caller may call, among the first *limit*."""
+        """Return the ids of the skills, of the agent's first *limit*, that the caller may call."""
         return await self._filter_callable(self.setup.skills.list()[:limit], caller)
 
     async def _filter_callable(self, skill_ids: Sequence[str], caller: Caller) -> list[str]:
@@ -415,7 +416,7 @@ def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:
         UnsupportedOperationError: The identity of the requester is not known.
     """
     if pause.identity is None:
-        problem = "Only the requester of the task can answer: its identity was not stored"
+        problem = "Only the task's requester can answer: the requester's identity was not stored"
         raise UnsupportedOperationError(problem)
     principal, tenant = principal_and_tenant(record.owner, record.skill)
     # without the headers: they are those of another caller
@@ -438,7 +439,7 @@ async def _convert(
     is_long_json = len(text) > LONG_JSON and text.lstrip().startswith("{")
     data = parts[0].data if len(parts) == 1 else [part.data for part in parts]
     if is_long_json or (len(texts) < len(parts) and is_large(data)):
-        return await large_values.call(convert, *arguments, client=caller.client)
+        return await value_thread.call(convert, *arguments, client=caller.client)
     return convert(*arguments)
 
 
@@ -461,7 +462,7 @@ def _check_resumable(record: TaskRecord, message: Message, skill_id: str | None)
     if message.context_id not in ("", record.task.context_id):
         raise InvalidParamsError("The task belongs to another context; omit contextId")
     state = record.task.status.state
-    if state not in PAUSED and not repeats_decision(record.task, message):
+    if state not in PAUSED and not is_late_decision(record.task, message):
         raise UnsupportedOperationError(f"A task in state {NAMES[state]} accepts no messages")
     if skill_id not in (None, record.skill) and record.skill:
         raise InvalidParamsError("The task belongs to another skill; omit metadata.skillId")

@@ -37,7 +37,7 @@ class Answer:
         other_parts: Parts that are not inputs, as JSON.
         asks_again: Whether the client is asked again if the answer does not fit.
         problem: Why the answer does not fit, for the client; empty if it does.
-        answer_parts: The parts of the answer; None if they are those of the message.
+        answer_parts: The parts of the answer, if they differ from those of the message; else None.
     """
 
     skill: Skill
@@ -120,7 +120,7 @@ def _violation(pause: Pause, skill: Skill, new_inputs: Mapping[str, Any]) -> str
     try:
         options = FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
         validator_of(pause.schema, pattern_options=options).validate(value)
-    except ValidationError as error:  # the message has the word "value", not the value itself
+    except ValidationError as error:  # the error says "value", not the value itself
         path = ".".join(map(str, error.instance_path))
         reason = f"{path}{': ' if path else ''}{error.message}"  # may have long names of members
         return f"The answer does not fit: {clean(reason, MAX_REASON)}"
@@ -200,7 +200,7 @@ def choose_skill(
         pause: The pause in which the client was asked.
         parts: The parts of the answer.
         names: The names of the skills that the client may call, by id.
-        named_id: The id of the skill that the answer's metadata or tenant names, if any.
+        named_id: The id of the skill named by the metadata or the tenant of the answer, if any.
 
     Raises:
         PartError: The answer chooses no skill, or several.

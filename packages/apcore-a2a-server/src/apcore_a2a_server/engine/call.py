@@ -52,11 +52,11 @@ class Call(Struct, frozen=True):
         approvals: The approvals of the task so far.
         token: The approval id to resume with, if the executor has its own approval handler.
         webhook: The push config that the message adds to its task.
-        key: The idempotency key of the send.
+        key: The idempotency key of the request.
         metadata: The metadata of the request, overridden by that of its message.
         resumption: The answer that resumes the task, for its module; None for a new task, or if the
             answer chooses the skill.
-        wants_text: Whether the client accepts results as text only.
+        wants_text: Whether text is all that the client accepts as a result.
         question: The question to ask the client instead of calling the module; None to call it.
         asks_again: Whether the client is asked again if the answer in the message does not fit.
         problem: Why the answer does not fit; empty if it does.
@@ -87,12 +87,12 @@ class Call(Struct, frozen=True):
 
 
 class Ticket(Struct, frozen=True):
-    """The result of admission.
+    """The task of an admitted message, with the facts that the response needs.
 
     Attributes:
         task_id: The id of the message's task.
         after_version: The version after which the stream of the task's events starts.
-        ended_record: The record of the task, if its run has completed it by now.
+        ended_record: The record of the task, if its run had completed it when the ticket was made.
         foreign_record: The record of another principal's task, as it was before the message came;
             else None.
     """
@@ -120,8 +120,8 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
     """
     identity = call.caller.packed_identity()
-    is_lost = identity is None and call.caller.identity is not None
-    if not call.skill.is_repeatable or is_lost:
+    loses_identity = identity is None and call.caller.identity is not None
+    if not call.skill.is_repeatable or loses_identity:
         return None
     # replicas of other releases read this too during a rolling deploy: keep the names
     document = {

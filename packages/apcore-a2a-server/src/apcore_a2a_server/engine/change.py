@@ -28,7 +28,7 @@ from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRec
 from apcore_a2a_server.store.artifacts import join_texts
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import PROGRESS, fold
-from apcore_a2a_server.trace_context import wait_text
+from apcore_a2a_server.trace_context import dump_wait
 
 from .messages import now
 
@@ -52,7 +52,7 @@ class Update(Struct, frozen=True):
 
     @property
     def growth(self) -> int | None:
-        """Approximate bytes that the update adds to task and log, if known; else None."""
+        """Approximate bytes that the update adds to task and event log, if known; else None."""
         return None
 
 
@@ -123,7 +123,7 @@ class NewProgress(Update, frozen=True):
 
     @property
     def growth(self) -> int:
-        """The bytes of the event, which only the log has."""
+        """The bytes of the event, which only the event log has."""
         return EVENT_SIZE + size_of(self.message)
 
 
@@ -157,7 +157,7 @@ class NewParts(Update, frozen=True):
 
     @property
     def growth(self) -> int:
-        """The bytes of the parts, which the artifact and the log both have.
+        """The bytes of the parts, which both the artifact and the event log have.
 
         To measure a growing artifact for each chunk would take quadratic time.
         """
@@ -359,7 +359,7 @@ def _wait_of(record: TaskRecord) -> str:
     status = record.task.status
     if status.state not in PAUSED:
         return ""
-    return wait_text(wait_name(status.message), record.status_at)
+    return dump_wait(wait_name(status.message), record.status_at)
 
 
 def wait_name(message: Message | None) -> str:

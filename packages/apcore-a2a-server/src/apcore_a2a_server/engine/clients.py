@@ -140,13 +140,14 @@ class Caller(Struct, frozen=True):
 
     Attributes:
         principal: The authenticated principal; empty if anonymous.
-        identity: The identity of the principal, of apcore or another class; None if anonymous.
+        identity: The identity of the principal, an apcore `Identity` or another object; None if
+            anonymous.
         headers: The headers of the request.
         connection: The connection of the request.
         root_path: The path at which the agent is mounted; empty if at the root.
         tenant: The tenant that the request is for; None if it is for the whole agent.
-        client: The key that limits count by: the principal, the client address of an anonymous
-            caller, or the value of `client_key`.
+        client: The key by which limits tell clients apart: the principal, the client address of
+            an anonymous caller, or the value of `client_key`.
         scheme: The scheme of the request's URL.
         trace: The position of the request in its trace; None if the client names no trace.
     """
@@ -186,8 +187,8 @@ class Watchers:
 
     A client is lost if it disconnects, not if it gets its response or the server disconnects it
     (FR-MSG-005). Observers, clients that were subscribed to the task while it was paused, are never
-    lost. While an observer is connected, the task continues without its other clients; but the
-    disconnect of observers alone reports no task.
+    lost. While an observer is connected, the task continues without its other clients; but if only
+    observers disconnect, the task is not reported.
 
     Args:
         on_clients_lost: Callback for a task whose last client disconnected and did not return.
@@ -199,7 +200,8 @@ class Watchers:
         self._grace = grace
         self._watchers: dict[str, int] = {}
         self._observers: set[Connection] = set()
-        self._lost_tasks: set[str] = set()  # still watched, but a client that waited is gone
+        # the ids of tasks that have lost a client, while other clients still wait for them
+        self._tasks_with_lost_client: set[str] = set()
         self._grace_timers: dict[str, asyncio.TimerHandle] = {}
         self._background = BackgroundTasks()
 
@@ -213,23 +215,23 @@ class Watchers:
     def observe(self, task_id: str, connection: Connection) -> None:
         """Count the client of *connection* as an observer, because the task is paused.
 
-        Clients that the task lost before the pause no longer count.
+        Clients that the task lost before the pause no longer count as lost.
         """
         self._observers.add(connection)
-        self._lost_tasks.discard(task_id)
+        self._tasks_with_lost_client.discard(task_id)
 
     def _leave(self, task_id: str, connection: Connection) -> None:
         self._watchers[task_id] -= 1
         if connection in self._observers:
             self._observers.discard(connection)
         elif connection.disconnected:
-            self._lost_tasks.add(task_id)
+            self._tasks_with_lost_client.add(task_id)
         if self._watchers[task_id]:
             return
         del self._watchers[task_id]
-        is_lost = task_id in self._lost_tasks
-        self._lost_tasks.discard(task_id)
-        if is_lost and connection.disconnected and self._grace is not None:
+        has_lost_client = task_id in self._tasks_with_lost_client
+        self._tasks_with_lost_client.discard(task_id)
+        if has_lost_client and connection.disconnected and self._grace is not None:
             running_loop = asyncio.get_running_loop()
             timer = running_loop.call_later(self._grace, self._report, task_id)
             self._grace_timers[task_id] = timer

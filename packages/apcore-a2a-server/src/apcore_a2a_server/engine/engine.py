@@ -36,10 +36,10 @@ from .pauses import (
     Expiries,
     Pause,
     approval_in,
-    is_approval,
+    asks_yes_or_no,
+    is_late_decision,
     problem_of,
     repeat_question,
-    repeats_decision,
     transition_for_answer,
 )
 from .process import BackgroundTasks
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 SHUTDOWN_WRITE_TIMEOUT = 1
 """Seconds that writes may take at the end of a drain; the store may have stopped responding."""
 MAX_CANCEL_ATTEMPTS = 2
-"""Number of times that a cancellation checks whether a task that keeps changing is paused."""
+"""Attempts to cancel a task only if its state is as last read; one more accepts any open state."""
 
 
 class Engine:
@@ -98,7 +98,7 @@ class Engine:
         An answer after the deadline fails the task, and raises nothing.
 
         Raises:
-            A2AError: The answer is refused: the task stays paused, or another act ended the pause.
+            A2AError: The answer is refused: the task stays paused, or its pause has already ended.
         """
         ticket = Ticket(record.task.id, record.version)
         transition, webhook = transition_for_answer(pause, call.message, call.problem), call.webhook
@@ -135,7 +135,7 @@ class Engine:
             UnsupportedOperationError: The pause ended before the answer came.
         """
         record = await self._setup.tasks.get_own(paused.task.id, paused.owner)
-        if record is None or not repeats_decision(record.task, message):
+        if record is None or not is_late_decision(record.task, message):
             raise UnsupportedOperationError("The task no longer waits for this answer")
 
     async def _update(self, record: TaskRecord, update: NewState, webhook: Webhook | None) -> bool:
@@ -276,7 +276,7 @@ class Engine:
         # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():
             if earlier.lease not in (None, self._setup.tasks.lease_of(call.message.task_id)):
-                break  # it no longer has the task, but takes some time to stop
+                break  # the earlier run has lost its lease, but takes some time to stop
             if await earlier.verdict.wait() is None:
                 return False
             await asyncio.wait({earlier.task})
@@ -293,7 +293,7 @@ class Engine:
         self._setup.capacity.runs.enter(run.client)
         self.runs[run.call.message.task_id] = run
         call, context = run.call, copy_context()
-        if run.restart is not None:  # no request collects facts for its logs
+        if run.restart is not None:  # no request: the run needs log facts of its own
             facts = {"task": call.message.task_id, "skill": call.skill.id}
             context.run(begin_facts, **facts, trace_id=call.trace.trace_id)
         spans = self._setup.spans
@@ -334,7 +334,7 @@ class Engine:
             self._background.start(coroutine, f"Failing task {task_id}")
 
     async def _end_run(self, run: Run, state: TaskState, text: str) -> None:
-        with suppress(StaleTaskError):  # the task is no longer working
+        with suppress(StaleTaskError):  # the task has ended or paused
             message = run.call.message
             await self._end_task(NewState(state, agent_message(message, text)), message.task_id)
 
@@ -350,8 +350,8 @@ class Engine:
 
 
 def _act_of(message: Message, pause: Pause) -> str:
-    """Return the word for an answer in the metadata of its task; see `Decision`."""
-    if not is_approval(pause):
+    """Return the `act` of a `Decision` about an answer."""
+    if not asks_yes_or_no(pause):
         return "answered"
     return "approved" if approval_in(message, pause) else "rejected"
 

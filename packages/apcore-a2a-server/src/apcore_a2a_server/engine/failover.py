@@ -65,6 +65,7 @@ class Recovery:
             return
         # from here on the task is live in this process, which renews its lease
         await live_tasks.adopt(claim)
+        # one restart for each of `restart_pauses`, the seconds to wait before it
         may_restart = claim.attempts <= len(live_tasks.store.restart_pauses)
         call = self._repeated_call(claim) if may_restart else None
         if call is None:

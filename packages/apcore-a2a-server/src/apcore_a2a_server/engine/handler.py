@@ -30,7 +30,7 @@ from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Query, TaskRecord, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.queries import Order
-from apcore_a2a_server.store.subscribers import Events, follow, last_status, snapshot
+from apcore_a2a_server.store.subscribers import EventBatches, follow, last_status, snapshot
 from apcore_a2a_server.trace_context import Trace
 
 from .admission import Admission
@@ -119,10 +119,10 @@ class Handler:
         Raises:
             A2AError: The message is refused.
         """
-        admission = self._admit(request, streaming=streaming)
+        pending_ticket = self._admit(request, streaming=streaming)
         if self.admission.setup.spans is None:
-            return admission
-        return _in_span(self.admission.setup.spans, request.caller, admission)
+            return pending_ticket
+        return _in_span(self.admission.setup.spans, request.caller, pending_ticket)
 
     async def _admit(self, request: Request, *, streaming: bool) -> Ticket:
         """Start the task of a message, or resume it; see `admit`."""
@@ -138,7 +138,7 @@ class Handler:
                 try:
                     return await self.engine.start(_with_webhook(call, webhook))
                 except asyncio.CancelledError:
-                    self._watch_canceled(call)
+                    self._count_canceled_client(call)
                     raise
             except EARLY_REFUSALS:
                 # these errors could reveal something about the skill
@@ -163,10 +163,10 @@ class Handler:
             try:
                 return await asyncio.shield(resumption)
             except asyncio.CancelledError:
-                self._watch_canceled(call)
+                self._count_canceled_client(call)
                 raise
 
-    def _watch_canceled(self, call: Call) -> None:
+    def _count_canceled_client(self, call: Call) -> None:
         """Count the client of a canceled request as waiting for its task.
 
         Over gRPC, a disconnect cancels the request, perhaps before `send` or `stream` knows the
@@ -194,7 +194,7 @@ class Handler:
         with caller.connection.watched():
             return self._view(await self.tasks.wait_until_settled(ticket.task_id), caller)
 
-    async def stream(self, request: Request) -> Events:
+    async def stream(self, request: Request) -> EventBatches:
         """Send a message (§3.1.2); return the events of its task from the message on.
 
         Raises:
@@ -208,36 +208,36 @@ class Handler:
         self.watchers.enter(ticket.task_id, request.caller.connection)
         return events
 
-    async def subscribe(self, request: Request) -> Events:
+    async def subscribe(self, request: Request) -> EventBatches:
         """Return the events of a task from now on, or after the client's last one (§3.1.6).
 
         The stream stays open while the task is paused, and ends with the task. From a pause on, the
         client is an observer, whose own disconnect cancels nothing.
 
         Raises:
-            UnsupportedOperationError: The task has ended, and the client names no event of its log.
+            UnsupportedOperationError: The task has ended, and the client names none of its events.
             RetryLaterError: Too many streams are open.
         """
-        record = await self._get_subscribed(request)
+        record = await self._get_task_to_follow(request)
         if _has_nothing_to_follow(record, request):
             raise errors.UnsupportedOperationError("The task has ended")
         return self._subscribe(record, request)
 
-    async def resubscribe(self, request: Request) -> Events:
+    async def resubscribe(self, request: Request) -> EventBatches:
         """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""
-        record = await self._get_subscribed(request)
+        record = await self._get_task_to_follow(request)
         if _has_nothing_to_follow(record, request):
             return self.operators.events(last_status(record), record, request.caller)
         return self._subscribe(record, request)
 
-    async def _get_subscribed(self, request: Request) -> TaskRecord:
+    async def _get_task_to_follow(self, request: Request) -> TaskRecord:
         return await self.admission.get_visible_task(
             "SubscribeToTask", request.params.id, request.caller
         )
 
-    def _subscribe(self, record: TaskRecord, request: Request) -> Events:
+    def _subscribe(self, record: TaskRecord, request: Request) -> EventBatches:
         """Return the events of a task from now on, or after the client's last one."""
-        is_resumed = _is_resumed(record, request)
+        resumes_stream = _resumes_stream(record, request)
         task_id, connection = record.task.id, request.caller.connection
         self.streams.hold(request.caller.client, connection)
         is_foreign_task = is_foreign(record, request.caller)
@@ -249,8 +249,8 @@ class Handler:
         events = follow(
             self.tasks,
             task_id,
-            (request.last_event_id or 0) if is_resumed else record.version,
-            first=None if is_resumed else snapshot(record),
+            (request.last_event_id or 0) if resumes_stream else record.version,
+            first=None if resumes_stream else snapshot(record),
             until=TERMINAL,
             on_pause=None if is_foreign_task else observe,
             idle=self.keep_alive,
@@ -374,22 +374,22 @@ class Handler:
         )
 
 
-async def _in_span(spans: "Spans", caller: Caller, admission: Awaitable[Ticket]) -> Ticket:
-    """Wait for the admission of a message in a span."""
+async def _in_span(spans: "Spans", caller: Caller, pending_ticket: Awaitable[Ticket]) -> Ticket:
+    """Admit a message within a span."""
     with spans.span("admit", spans.SERVER, caller.trace):
-        return await admission
+        return await pending_ticket
 
 
 def _with_webhook(call: Call, webhook: Webhook | None) -> Call:
     return call if webhook is None else replace(call, webhook=webhook)
 
 
-def _is_resumed(record: TaskRecord, request: Request) -> bool:
+def _resumes_stream(record: TaskRecord, request: Request) -> bool:
     """Return whether a stream continues after the last event that the client has."""
     # a Last-Event-ID beyond the log is not from this task's stream: ignore it
     return request.last_event_id is not None and request.last_event_id <= record.version
 
 
 def _has_nothing_to_follow(record: TaskRecord, request: Request) -> bool:
-    """Return whether a task has ended, and the client names no event of its log."""
-    return record.task.status.state in TERMINAL and not _is_resumed(record, request)
+    """Return whether a task has ended, and the client names none of its events."""
+    return record.task.status.state in TERMINAL and not _resumes_stream(record, request)

@@ -21,7 +21,7 @@ ROOM_DIVISOR = 32
 """Divisor: a 32nd of the bound is freed beyond the need, so that evictions are rare."""
 
 RESERVE_DIVISOR = 8
-"""Divisor: a client that exceeds its share must leave an 8th of the bound to others."""
+"""Divisor: a client that exceeds its share must keep an 8th of the bound free, as a reserve."""
 
 UNCOUNTED_BODY = 4096
 """Maximum size of a body that is not counted, in bytes."""
@@ -41,13 +41,14 @@ class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
     `LiveTasks` and the store count the bytes of tasks; `take` counts those of request bodies.
-    A client is refused if its bodies and unfinished tasks exceed its share. When there is no room,
-    ended tasks are evicted: first those of principals whose ended tasks alone exceed the share.
+    A client whose bodies and unfinished tasks exceed its share must keep a reserve free for others.
+    When there is no room, ended tasks are evicted: first those of principals whose ended tasks
+    alone exceed the share. If that is not enough, the client is refused.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
         limit: The bound in bytes.
-        share: The bytes above which a client has to leave memory to others; None for no share.
+        share: The bytes above which a client must keep the reserve free; None for no share.
 
     Attributes:
         limit: The bound in bytes.
@@ -240,8 +241,8 @@ class TimeLimits:
     """The time limits that are in force.
 
     `asyncio.timeout` starts a timer for each block and cancels it again, which takes 5 percent of
-    a short send. Here, one timer is set for the earliest deadline. When it fires, it is set for the
-    earliest of the remaining deadlines.
+    the time of a short `SendMessage`. Here, one timer is set for the earliest deadline. When it
+    fires, it is set for the earliest of the remaining deadlines.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Messages: their ids and parts, and the options that a send can have besides its message."""
+"""Messages: their ids and parts, and the options of the requests that send them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -45,12 +45,12 @@ def new_id() -> str:
 
 
 VARIANTS = {digit: "89ab"[number % 4] for number, digit in enumerate("0123456789abcdef")}
-"""The digit with the variant (RFC 9562 §4.1), by a random digit."""
+"""Maps a random hex digit to one that begins with the variant's bits, 10 (RFC 9562 §4.1)."""
 
 
 @lru_cache(maxsize=2)
 def _id_prefix(milliseconds: int) -> str:
-    """Return the part of an id that depends on its time; cached, as a send needs several ids."""
+    """Return the part of an id that depends on its time; cached, as a request needs several."""
     time = f"{milliseconds:012x}"
     return f"{time[:8]}-{time[8:]}-7"
 
@@ -71,7 +71,7 @@ def now() -> Timestamp:
 
 @lru_cache(maxsize=2)
 def _timestamp(milliseconds: int) -> Timestamp:
-    """Return a time in milliseconds since 1970 as text; cached, as a send needs several."""
+    """Return a time in milliseconds since 1970 as text; cached, as a request needs several."""
     seconds, milliseconds = divmod(milliseconds, 1000)
     return Timestamp(f"{_second(seconds)}.{milliseconds:03}Z")
 
@@ -93,16 +93,16 @@ def agent_message(reply_to: Message, *parts: str | Part) -> Message:
     )
 
 
-def failure_code(message: Message | None) -> str | None:
+def failure_reason(message: Message | None) -> str | None:
     """Return the `reason` of the error in the message of a status; None if there is no error.
 
     Example:
         ```python
         from apcore_a2a_core.data import Message, Part
-        from apcore_a2a_server.engine.messages import failure_code
+        from apcore_a2a_server.engine.messages import failure_reason
 
         error = {"code": -32603, "message": "…", "data": {"type": "ModuleTimeoutError"}}
-        print(failure_code(Message(parts=[Part(text="…"), Part(data=error)])))
+        print(failure_reason(Message(parts=[Part(text="…"), Part(data=error)])))
         #> MODULE_TIMEOUT
         ```
     """
@@ -141,7 +141,7 @@ def is_detached(request: SendMessageRequest, streaming: bool) -> bool:
 
 
 def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> SendKey | None:
-    """Return the idempotency key of a send, or None if it has none.
+    """Return the idempotency key of a request, or None if it has none.
 
     It comes from the member `idempotencyKey` of the message's metadata, or if that is missing or
     null, from the header `Idempotency-Key`. The message id does not serve as a key, since clients
@@ -169,8 +169,8 @@ def wants_text(request: SendMessageRequest, skill: Skill) -> bool:
     """Return whether the client accepts the results of *skill* as text only.
 
     Raises:
-        ContentTypeNotSupportedError: The client accepts neither text nor JSON, and the skill has no
-            other results. A skill without an output schema may return files.
+        ContentTypeNotSupportedError: The client accepts neither text nor JSON, and the skill has an
+            output schema. Without one, it may return files, so nothing is raised.
     """
     accepted = request.configuration.accepted_output_modes
     if not accepted or is_accepted(JSON, accepted):

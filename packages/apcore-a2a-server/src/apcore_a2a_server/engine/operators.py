@@ -20,16 +20,17 @@ from msgspec.structs import replace
 from apcore_a2a_server.modules.tenants import owner_of, principal_and_tenant
 from apcore_a2a_server.store import Event, Query
 from apcore_a2a_server.store.port import PROGRESS
-from apcore_a2a_server.store.subscribers import Events
+from apcore_a2a_server.store.subscribers import EventBatches
 
 from .change import is_approval_request
 from .clients import Caller
-from .pauses import Pause, is_approval
+from .pauses import Pause, asks_yes_or_no
 
 Rule: TypeAlias = str | Callable[[Any], bool]
 """A role, or a function that returns whether the rule applies to an identity."""
 
 RESTARTED: Json = {"apcore": {"restarted": True}}
+"""Metadata of the event that reports the restart of a task."""
 
 logger = logging.getLogger("apcore_a2a.audit")
 
@@ -108,9 +109,9 @@ class Operators:
         if not (is_foreign(record, caller) or self.is_operator(caller)):
             return record.task
         principal, _ = principal_and_tenant(record.owner, record.skill)
-        task, is_own = record.task, not is_foreign(record, caller)
+        task, is_of_caller = record.task, not is_foreign(record, caller)
         metadata = {**task.metadata.get("apcore", {}), "principal": principal}
-        if is_own or self._reads_content(caller):
+        if is_of_caller or self._reads_content(caller):
             return replace(task, metadata={**task.metadata, "apcore": metadata})
         return Task(
             id=task.id,
@@ -122,11 +123,13 @@ class Operators:
             },
         )
 
-    def events(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
+    def events(self, events: EventBatches, record: TaskRecord, caller: Caller) -> EventBatches:
         """Return the events of a task as a caller may see them."""
         return self._visible(events, record, caller) if is_foreign(record, caller) else events
 
-    async def _visible(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
+    async def _visible(
+        self, events: EventBatches, record: TaskRecord, caller: Caller
+    ) -> EventBatches:
         async with aclosing(events):
             async for batch in events:
                 payloads = [self._payload(event.payload, record, caller) for event in batch]
@@ -202,7 +205,7 @@ def waits_for_approval(record: TaskRecord) -> bool:
     """Return whether a task waits for a yes or a no that a person gives."""
     if record.task.status.state not in PAUSED or record.resume is None:
         return False
-    return is_approval(Pause.unpack(record.resume))
+    return asks_yes_or_no(Pause.unpack(record.resume))
 
 
 def _members(document: Json, *names: str) -> Json:

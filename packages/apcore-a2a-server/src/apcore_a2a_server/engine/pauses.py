@@ -59,12 +59,12 @@ class Pause:
         question: The question of the module, or of the server about the skill to call; None if the
             executor or the server asks for approval.
         data: JSON that belongs to the question.
-        field: The input that an answer in text becomes.
+        field: The name of the input that takes an answer in text.
         choices: The values that the answer may have.
         schema: JSON Schema of the answer.
         state: JSON for the next run of the module; clients never see it.
         wants_verdict: Whether the question is for a yes or a no.
-        trace: The span of the call, as `str` writes a `Trace`.
+        trace: The span of the call, a `Trace` as text.
         identity: The identity of the caller, if another principal may answer.
         attached: The parts that the module has added to its question, as JSON.
     """
@@ -142,18 +142,18 @@ class Pause:
         """The span of the call that has paused; the beginning of a new trace if it is unknown."""
         return Trace.read(self.trace) or new_trace()
 
-    def approved(self) -> Approvals:
-        """Return the approvals of the task, with that of the pending call."""
+    def approvals_with_pending(self) -> Approvals:
+        """Return the approvals of the task, as if the pending call were approved."""
         return Approvals([*self.granted, *([self.asked] if self.asked else ())], self.done)
 
 
-def _members_of_question(error: BaseException) -> dict[str, Any]:
+def _members_of_question(request: BaseException) -> dict[str, Any]:
     """Return the members of a pause that come from a module's question, as JSON.
 
     Raises:
         ValueError: The question is malformed.
     """
-    given: object = getattr(error, "details", None) or {}
+    given: object = getattr(request, "details", None) or {}
     if not isinstance(given, Mapping):
         raise ValueError("The details of a question must be an object")
     details = cast("Mapping[str, Any]", given)
@@ -198,10 +198,10 @@ def is_expired(packed_pause: bytes | None, now: float) -> bool:
 
 
 def question_parts(pause: Pause) -> list[Part]:
-    """Return the question of *pause*: text, data for programs, and the parts of the module."""
+    """Return the question of *pause*: text, data for programs, and the module's attached parts."""
     if pause.question is not None:
         if not pause.wants_verdict:
-            return _input_parts(pause, pause.question[:MAX_QUESTION])
+            return _input_question_parts(pause, pause.question[:MAX_QUESTION])
         arguments = pause.data if is_object(pause.data) else {}
         data = {} if pause.data is None else {"data": pause.data}
         document = {"id": pause.id, "skill": pause.skill_id, **data, "arguments": arguments}
@@ -223,8 +223,8 @@ def input_required(pause: Pause, question: Message) -> NewState:
     return NewState(INPUT_REQUIRED, question, resume=pause.pack(), deadline=pause.expires)
 
 
-def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
-    """Return a question for input, after the *problem* of an earlier answer, if any."""
+def _input_question_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
+    """Return a question for input; the *problem* of an earlier answer, if any, comes first."""
     members = {
         "skill": pause.skill_id or None,
         "data": pause.data,
@@ -316,7 +316,7 @@ def transition_for_answer(pause: Pause, message: Message, problem: str = "") -> 
 def repeat_question(pause: Pause, message: Message, problem: str) -> NewState:
     """Return the transition that repeats a question, with its id and its deadline."""
     question = (pause.question or "")[:MAX_QUESTION]
-    explanation = agent_message(message, *_input_parts(pause, question, problem))
+    explanation = agent_message(message, *_input_question_parts(pause, question, problem))
     return structs.replace(input_required(pause, explanation), received=message)
 
 
@@ -333,19 +333,19 @@ def approval_in(message: Message, pause: Pause) -> bool | None:
     The result is True for a question for input, which every message answers, and for a call whose
     approval the executor's own handler decides: every message resumes that call.
     """
-    is_input = pause.question is not None and not pause.wants_verdict
-    if pause.token is not None or is_input:
+    asks_for_input = pause.question is not None and not pause.wants_verdict
+    if pause.token is not None or asks_for_input:
         return True
     is_approved, pause_id = _answer_in(message)
     return is_approved if pause_id in (None, pause.id) else None
 
 
-def is_approval(pause: Pause) -> bool:
+def asks_yes_or_no(pause: Pause) -> bool:
     """Return whether a person must answer *pause* with a yes or a no."""
     return pause.wants_verdict or (pause.question is None and pause.token is None)
 
 
-def repeats_decision(task: Task, message: Message) -> bool:
+def is_late_decision(task: Task, message: Message) -> bool:
     """Return whether *message* says yes or no after a request for approval has been answered."""
     # in the history, each request of the agent is followed by the messages sent to answer it
     request: Mapping[str, Any] | None = None
@@ -460,8 +460,8 @@ class Expiries:
     async def expire(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Fail the task of *principal* if it still waits for the answer to *pause*."""
         self.cancel(reply_to.task_id, pause.id)
-        is_input = pause.question is not None and not pause.wants_verdict
-        subject = "The question" if is_input else "Approval"
+        asks_for_input = pause.question is not None and not pause.wants_verdict
+        subject = "The question" if asks_for_input else "Approval"
         explanation = agent_message(reply_to, f"{subject} expired: no answer arrived in time")
         # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         with suppress(StaleTaskError):

@@ -29,7 +29,7 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from apcore_a2a_server.errors import StaleTaskError, forget_frames
-from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
+from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current_run
 from apcore_a2a_server.modules.conversation import (
     MAX_METADATA,
     Conversation,
@@ -38,7 +38,7 @@ from apcore_a2a_server.modules.conversation import (
     create_context,
     input_request,
 )
-from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.modules.threads import value_thread
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 from apcore_a2a_server.trace_context import SpanLog
 
@@ -141,8 +141,8 @@ class Run:
     async def begin(self) -> None:
         """Create the A2A task or set it to working; do nothing after the first time.
 
-        After a failover, not `admit` but the execute step calls this, once a thread or process
-        is free: if this replica is lost earlier, the restart does not count.
+        After a failover, the execute step calls this, not `admit`, once a thread or process is
+        free: if this replica is lost before that, the restart does not count.
         """
         if not self.verdict.is_known:
             try:
@@ -193,7 +193,7 @@ class Run:
     async def main(self) -> None:
         """Run the call, and write its outcome to the A2A task."""
         time_limit = self._setup.time_limits.limit(self._time_limit)
-        current.set(self)
+        current_run.set(self)
         try:
             with time_limit:
                 updates = await self._execute()
@@ -218,7 +218,7 @@ class Run:
         finally:
             # break the cycle of references from the run to its asyncio task, to the contextvars
             # and back to the run, so that inputs are freed without the garbage collector
-            current.set(None)
+            current_run.set(None)
 
     def _timeout_error(self) -> ModuleTimeoutError:
         return ModuleTimeoutError(self.call.skill.id, int(self._time_limit * 1000))
@@ -233,7 +233,7 @@ class Run:
             await self._preflight()
             await self.begin()
         call, executor, context = self.call, self._setup.executor, await self._build_context()
-        if self._setup.approval_policy.is_for_server(call.skill):
+        if self._setup.approval_policy.server_must_request(call.skill):
             approval_key = call_key(call.skill.id, call.inputs)
             if approval_key not in self.approvals.granted:
                 self.approvals.requested = approval_key
@@ -328,7 +328,7 @@ class Run:
         """Return the update for a chunk, or for the output that ends the artifact (*last*).
 
         This also counts the size of the artifact, and collects its text for the reply. Large values
-        are converted in the thread `large_values`.
+        are converted in the thread `value_thread`.
 
         Raises:
             OutputError: The output is not JSON, or makes the artifact too large.
@@ -336,7 +336,7 @@ class Run:
         skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field
         if is_slow := is_large_or_long(output):
-            artifact = await large_values.call(artifact_of, *arguments, client=client)
+            artifact = await value_thread.call(artifact_of, *arguments, client=client)
         else:
             artifact = artifact_of(*arguments)
         for part in artifact.parts:
@@ -348,7 +348,7 @@ class Run:
             end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
         parts = artifact.parts
-        size = await large_values.call(size_of, parts, client=client) if is_slow else size_of(parts)
+        size = await value_thread.call(size_of, parts, client=client) if is_slow else size_of(parts)
         self._artifact_size += size
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")

@@ -50,7 +50,7 @@ def build_middleware(
     refusals: RateLimiter | None = None,
     client_key: ClientKey | None = None,
     access_log: bool = True,
-    tenant_paths: Collection[str] | None = None,
+    reserved_names: Collection[str] | None = None,
     on_response: Callable[[int], None] | None = None,
 ) -> list[Middleware]:
     """Return the middleware for these options, the outermost first.
@@ -68,9 +68,11 @@ def build_middleware(
         limiter: Counts the requests of each client; None for no limit.
         refusals: Counts the requests that authentication refuses, by client address; None for no
             limit.
-        client_key: Names the client behind a request, for limits; see `ClientKeys`.
+        client_key: Function that names the client for whose limits a request counts; see
+            `ClientKeys`.
         access_log: Whether each request is logged.
-        tenant_paths: First path segments that are not tenants; None if there are no tenants.
+        reserved_names: First segments of the agent's own paths, which are not tenants; None if
+            there are no tenants.
         on_response: Function to call with the status of each response.
 
     Raises:
@@ -89,8 +91,8 @@ def build_middleware(
         ```
     """
     stack: list[Middleware] = []
-    if tenant_paths is not None:
-        stack.append(Middleware(TenantPaths, reserved=tenant_paths))
+    if reserved_names is not None:
+        stack.append(Middleware(TenantPaths, reserved=reserved_names))
     own_origins = [] if url is None else [origin_of(url)]
     front = Middleware(
         FrontMiddleware,

@@ -13,9 +13,9 @@ from google.protobuf.json_format import MessageToDict
 from starlette.authentication import SimpleUser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from apcore_a2a_server.errors import RatesDownError
+from apcore_a2a_server.errors import RateStorageDownError
 
-from .errors import TENANT, Refusal, is_public, rates_down_refusal, refuse
+from .errors import TENANT, Refusal, is_public, rate_storage_down_refusal, refuse
 from .logs import log_context
 
 ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
@@ -108,7 +108,7 @@ class Limiter(Protocol):
     """The part of a `RateLimiter` that authentication uses."""
 
     async def count_use(self, *key: str) -> int:
-        """Count a use by *key* and return 0, or return the seconds until one is allowed."""
+        """Count a use for *key* and return 0; at the limit, only return the seconds to wait."""
         ...
 
 
@@ -139,7 +139,7 @@ class Authentication:
         authenticator: Determines the caller from the headers, which have names in lower case;
             repeated headers are joined by a comma (RFC 9110 §5.3).
         public: Exact paths that may be read without authentication.
-        refusals: Limits how often the requests of a client address are refused.
+        refusals: Counts refused requests by client address; above its limit, they get 429.
 
     Example:
         ```python
@@ -186,23 +186,23 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         headers, address = headers_of(scope), client_address(scope)
-        # on public paths, refusals are counted below, after anonymous reads have passed
+        # on public paths, anonymous reads are let through first; refusals are counted after that
         refusals = None if is_open else self._refusals
-        caller = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
+        result = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
         is_anonymous = self._credential_headers.isdisjoint(headers)
-        if is_open and is_anonymous and caller == _unauthenticated(headers, self._scheme):
+        if is_open and is_anonymous and result == _unauthenticated(headers, self._scheme):
             # the route of the tenant decides whether anonymous callers may see its card
             await self._app(scope, receive, send)
             return
-        if isinstance(caller, Refusal):
+        if isinstance(result, Refusal):
             # a 503 says nothing about the credentials
-            counts = is_open and caller.status == 401
-            too_many = await _count_refusal(address, self._refusals) if counts else None
-            await refuse(scope, receive, send, *(too_many or caller))
+            is_counted = is_open and result.status == 401
+            limiter_refusal = await _count_refusal(address, self._refusals) if is_counted else None
+            await refuse(scope, receive, send, *(limiter_refusal or result))
             return
-        principal, identity = caller
+        principal, identity = result
         user = AuthenticatedUser(principal)
-        members = {CALLER: caller, "user": user, "auth": identity}
+        members = {CALLER: result, "user": user, "auth": identity}
         await self._app({**scope, **members}, receive, send)
 
 
@@ -220,7 +220,8 @@ async def authenticate(
         headers: The headers, or gRPC metadata, with names in lower case.
         scheme: The scheme of `WWW-Authenticate`; see `challenge_scheme`.
         address: The client address, as `network_of` returns it.
-        refusals: Limits how often the requests of an address are refused; None for no limit.
+        refusals: Counts refused requests by address; above its limit, they get 429. None for no
+            limit.
     """
     reason: RefusalReason | None = None
     try:
@@ -245,8 +246,8 @@ async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | No
     bucket = str(hash(address) % ADDRESS_BUCKETS)
     try:
         seconds = 0 if refusals is None else await refusals.count_use("refused", bucket)
-    except RatesDownError as error:
-        return rates_down_refusal(error)
+    except RateStorageDownError as error:
+        return rate_storage_down_refusal(error)
     if not seconds:
         return None
     headers = {"retry-after": str(seconds)}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from apcore_a2a_server.errors import RatesDownError
+from apcore_a2a_server.errors import RateStorageDownError
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 """Methods that only read (RFC 9110 §9.2.1)."""
@@ -24,7 +24,7 @@ class Refusal(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
 
-def rates_down_refusal(error: RatesDownError) -> Refusal:
+def rate_storage_down_refusal(error: RateStorageDownError) -> Refusal:
     """Return the refusal of a request that can't be counted towards a rate limit."""
     return Refusal(error.status, error.message, {"retry-after": str(error.retry_after)})
 

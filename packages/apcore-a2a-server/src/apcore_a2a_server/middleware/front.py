@@ -25,7 +25,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
 HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
 CROSS_ORIGIN_METHODS = SAFE_METHODS | {"OPTIONS"}
-"""Methods open to pages of all origins, since browsers withhold the responses without CORS."""
+"""Methods open to pages of all origins: without CORS, browsers withhold the responses."""
 PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
     "cross-origin-opener-policy": "same-origin",

@@ -1,6 +1,7 @@
-"""Responses in one write: uvicorn writes the head of a response, and then its body.
+"""Responses in one write instead of two.
 
-Each write is a system call and a packet of its own; this transport joins the two writes.
+uvicorn writes the head of a response, and then its body. Each write is a system call and a packet
+of its own; this transport joins them.
 """
 
 import asyncio

@@ -272,8 +272,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
     """Handler that writes log records to stderr, and also responses that have no record.
 
     Responses are formatted and written together, in the next iteration of the event loop: that
-    takes less time than writing each response by itself. Records are written immediately, after
-    the responses that wait.
+    takes less time than writing each response by itself. A record is not delayed: the
+    waiting responses are written first, and then the record.
 
     Args:
         formatter: Formats the lines of records and of responses.
@@ -338,8 +338,8 @@ def set_up_logging(level: str, form: str = "text") -> None:
     """Log to stderr as text or JSON, unless the program has configured logging.
 
     JSON records have the members `time`, `level`, `logger` and `message`, the facts about their
-    request, and the members of `extra`. Our own records above DEBUG have an `event` there: a fixed
-    name for searches and alerts.
+    request, and the members of `extra`. In `extra`, our own records above DEBUG have an `event`: a
+    fixed name for searches and alerts.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.

@@ -12,11 +12,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from apcore_a2a_server.errors import RatesDownError
+from apcore_a2a_server.errors import RateStorageDownError
 from apcore_a2a_server.fields import OptionError
 
 from .auth import caller_of, client_of
-from .errors import Refusal, is_public, rates_down_refusal, refuse
+from .errors import Refusal, is_public, rate_storage_down_refusal, refuse
 
 logger = logging.getLogger("apcore_a2a.middleware")
 
@@ -60,41 +60,41 @@ class RateLimiter:
 
         backend = storage_of(storage)
         try:
-            self._items = parse_many(rate)
+            self._rates = parse_many(rate)
         except ValueError:
-            self._items = []
-        if not self._items or any(item.amount < 1 for item in self._items):
+            self._rates = []
+        if not self._rates or any(rate.amount < 1 for rate in self._rates):
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
         # `memory://` stays synchronous, since `async+memory://` checks all keys at every hit.
         library: Any = aio.strategies if storage.startswith(ASYNC) else strategies
         self._strategy = library.SlidingWindowCounterRateLimiter(backend)
 
     async def count_use(self, *key: str) -> int:
-        """Count a use by *key* and return 0, or return the seconds until one is allowed.
+        """Count a use for *key* and return 0; at the limit, only return the seconds to wait.
 
         Raises:
-            RatesDownError: The storage is unavailable.
+            RateStorageDownError: The storage is unavailable.
         """
         try:
             return await self._count_use(*key)
         except Exception:  # each storage raises the errors of its own client library
             extra = {"event": "rate_limits_failed"}
             logger.exception("The storage of the rate limits failed", extra=extra)
-            raise RatesDownError from None
+            raise RateStorageDownError from None
 
     async def _count_use(self, *key: str) -> int:
         # A use that one of several rates refuses must not count for the others, so all are tested
         # first. A concurrent use may still take the last place before the hit.
-        for item in self._items:
-            if not await _resolved(self._strategy.test(item, *key)):
-                return await self._seconds(item, *key)
-        for item in self._items:
-            if not await _resolved(self._strategy.hit(item, *key)):
-                return await self._seconds(item, *key)
+        for rate in self._rates:
+            if not await _resolved(self._strategy.test(rate, *key)):
+                return await self._seconds(rate, *key)
+        for rate in self._rates:
+            if not await _resolved(self._strategy.hit(rate, *key)):
+                return await self._seconds(rate, *key)
         return 0
 
-    async def _seconds(self, item: Any, *key: str) -> int:
-        stats = await _resolved(self._strategy.get_window_stats(item, *key))
+    async def _seconds(self, rate: Any, *key: str) -> int:
+        stats = await _resolved(self._strategy.get_window_stats(rate, *key))
         reset: float = stats.reset_time
         return max(1, math.ceil(reset - time.time()))
 
@@ -155,8 +155,8 @@ async def check_rate(limiter: RateLimiter, principal: str, client: str) -> Refus
     """Count a request of *client*, as `client_of` names it; return a refusal, if any."""
     try:
         seconds = await limiter.count_use("principal" if principal else "address", client)
-    except RatesDownError as error:
-        return rates_down_refusal(error)
+    except RateStorageDownError as error:
+        return rate_storage_down_refusal(error)
     if not seconds:
         return None
     return Refusal(429, "Too many requests", {"retry-after": str(seconds)})

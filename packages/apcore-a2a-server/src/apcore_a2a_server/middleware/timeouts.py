@@ -104,7 +104,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._was_waiting = False
         self._body_size = self._overhead = 0  # bytes of the body, and all other bytes
         self._read_body_size = 0  # bytes of bodies in the current read
-        self._has_read_end = False  # whether a request ended in the current read
+        self._has_ended_in_read = False  # whether a request has ended in the current read
 
     def connection_made(self, transport: Any) -> None:
         """Start the timeout of the first request."""
@@ -121,7 +121,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; start the timer if the request is not complete."""
-        self._read_body_size, self._has_read_end = 0, False
+        self._read_body_size, self._has_ended_in_read = 0, False
         super().data_received(data)
         is_arriving = self._is_arriving()
         if not is_arriving and self._unanswered_cycle() is not None:
@@ -129,9 +129,9 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         if not self._received:
             self._began_at = self._clock.time()
         self._received += len(data)
-        # The parser does not say where in a read a request begins. If an earlier request has ended
-        # in this read, the new one is counted from the next read on.
-        if not self._has_read_end:
+        # The parser does not say at which of the received bytes a request begins. If an earlier
+        # request has ended in this read, the new one is counted from the next read on.
+        if not self._has_ended_in_read:
             self._overhead += len(data) - self._read_body_size
         if is_arriving and self._is_too_large():
             self._close(TOO_LARGE_RESPONSE)
@@ -165,7 +165,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Record that a request has ended in this read."""
-        self._has_read_end = True
+        self._has_ended_in_read = True
         super().on_message_complete()
 
     def _is_arriving(self) -> bool:

@@ -75,8 +75,8 @@ class Access:
         without our steps, for calls that an answer resumes, and for calls that pause for approval,
         since apcore asks for approval before it validates input.
 
-        One call is checked at a time, even if a check outlasts its call; clients with waiting calls
-        take turns.
+        One call is checked at a time: others wait for the check of a call even if that call is
+        canceled meanwhile. Clients with waiting calls take turns.
 
         Raises:
             SchemaValidationError: The input does not match the schema.
@@ -160,21 +160,21 @@ async def _deny(skill_id: str, identity: Identity | None) -> AccessVerdict:
 
 
 async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> AccessVerdict:
-    """Return the ACL's verdict on a call from outside.
+    """Return the ACL's verdict on a call by a client, not by another module.
 
     Since apcore 0.28, the verdict also says whether the call needs approval.
     """
     names = ("async_check_access", "check_access", "async_check", "check")
     check = next(getattr(acl, name) for name in names if hasattr(acl, name))
     context = _context(identity).child(skill_id)  # the context that the access step of a call gets
-    decision = check(None, skill_id, context, **_no_arguments(check))
+    decision = check(None, skill_id, context, **_empty_projection(check))
     decision = await decision if isawaitable(decision) else decision
     if not hasattr(decision, "access"):
         return AccessVerdict(bool(decision))
     return AccessVerdict(decision.access == "allow", bool(decision.approval_required))
 
 
-def _no_arguments(check: Callable[..., Any]) -> dict[str, Any]:
+def _empty_projection(check: Callable[..., Any]) -> dict[str, Any]:
     """Return the option that tells *check* that the call has no arguments, if *check* takes it."""
     if "projection" not in signature(check).parameters:
         return {}
@@ -189,12 +189,12 @@ def _context(identity: Identity | None) -> "Context[Any]":
     return context
 
 
-def _refusal(check: str, errors: Sequence[Mapping[str, Any]], skill_id: str) -> Exception:
-    if check == "acl":
+def _refusal(failed_check: str, errors: Sequence[Mapping[str, Any]], skill_id: str) -> Exception:
+    if failed_check == "acl":
         return ACLDeniedError(None, skill_id)
-    if check in ("module_lookup", "module_id"):
+    if failed_check in ("module_lookup", "module_id"):
         return ModuleNotFoundError(skill_id)
-    if check == "schema":
+    if failed_check == "schema":
         violations = [
             item
             for error in errors

@@ -1,4 +1,4 @@
-"""The client's approval of calls, and the approvals of a task (FR-EXE-002)."""
+"""The client's approval of calls, and the record that a task keeps of it (FR-EXE-002)."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Approvals:
     Args:
         granted: The keys of approved calls (see `call_key`), one for each approval.
         done: The saved results of approved calls, by key and in order. If an earlier call with the
-            same key has no saved result, that of a later call has a key of its own: `key#number`.
+            same key has no saved result, that of the third call, for example, is under `key#3`.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Approvals:
         self.done = done or {}
         self.requested: str | None = None
         """The key of the last call that needs an approval and does not have it."""
-        # In this run: the number of calls by key, and each approved call by the id of its
-        # context. The context is kept too, since the id of a deleted one may be used again.
+        # In this run: the number of calls by key, and each approved call by the `id()` of
+        # its Context. The Context is kept too, since Python reuses the ids of deleted objects.
         self._call_counts: dict[str, int] = {}  # not a Counter: it takes longer to make
         self._approved_calls: dict[int, tuple[object, str, int]] = {}
 
-    def admit(self, key: str, context: object) -> bool:
-        """Return whether a call is approved; if it is not, remember its key as `requested`."""
+    def use_approval(self, key: str, context: object) -> bool:
+        """Use an approval for a call, and return True; if none is left, set `requested` instead."""
         self._call_counts[key] = self._call_counts.get(key, 0) + 1
         if self._call_counts[key] > self.granted.count(key):
             self.requested = key
@@ -126,7 +126,7 @@ class PipelineRun(Protocol):
         """Report progress to readers, or add usage to that of the task."""
 
 
-current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
+current_run: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
 """The run that the current call belongs to; None outside this server's runs."""
 
 
@@ -142,7 +142,7 @@ class ClientApproval:
 
         Calls outside this server's runs, and calls with arguments that are not JSON, are rejected.
         """
-        run = current.get()
+        run = current_run.get()
         if run is None:
             reason = "Approval needs an A2A client, and this call has none"
             return ApprovalResult(status="rejected", reason=reason)
@@ -151,7 +151,7 @@ class ClientApproval:
         except (TypeError, ValueError):
             reason = "The arguments can't be represented in JSON"
             return ApprovalResult(status="rejected", reason=reason)
-        if run.approvals.admit(key, request.context):
+        if run.approvals.use_approval(key, request.context):
             return ApprovalResult(status="approved", approved_by="client")
         return ApprovalResult(status="pending")
 
@@ -170,16 +170,15 @@ class ApprovalPolicy(NamedTuple):
     reads_yaml: bool
     """Whether that step can request approval that only the YAML of a module requires."""
 
-    def is_for_server(self, skill: Skill) -> bool:
+    def server_must_request(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.
 
         Executors without an approval gate do not request approval. If only the YAML of a module
-        requires approval, the gate requests it only since apcore 0.31, and only with the operator's
-        handler.
+        requires it, the gate requests it with apcore 0.31 or later and the operator's handler.
         """
-        asks_for_yaml = self.reads_yaml and not self.asks_client
-        is_for_executor = self.has_gate and (skill.is_gated or asks_for_yaml)
-        return skill.needs_approval and not is_for_executor
+        covers_yaml = self.reads_yaml and not self.asks_client
+        executor_requests = self.has_gate and (skill.is_gated or covers_yaml)
+        return skill.needs_approval and not executor_requests
 
 
 def install_approval(executor: Executor) -> ApprovalPolicy:

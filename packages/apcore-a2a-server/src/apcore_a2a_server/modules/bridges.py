@@ -15,7 +15,7 @@ import yaml
 from apcore_a2a_core import clean
 from apcore_a2a_core.values import is_object
 
-from .importing import FORMATS, TargetError, make_importable
+from .importing import TARGET_FORMATS, TargetError, make_importable
 from .loading import reason_of
 
 logger = logging.getLogger("apcore_a2a.modules")
@@ -123,8 +123,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise TargetError(f"{path} is larger than {MAX_FILE} bytes")
     if not is_object(content) or not ({"bridge", "adapter", "agent", AGENTS} & content.keys()):
         raise TargetError(
-            f"{path} neither has bindings (*.binding.yaml) nor describes agents: "
-            f"it has none of the keys bridge, agent and agents\n{FORMATS}"
+            f"{path} neither is a bindings file (*.binding.yaml) nor describes agents: "
+            f"it has none of the keys bridge, agent and agents\n{TARGET_FORMATS}"
         )
     return content
 

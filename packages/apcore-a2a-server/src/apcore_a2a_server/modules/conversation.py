@@ -79,7 +79,7 @@ class History(Sequence[dict[str, Any]]):
         return repr([*self])
 
 
-Report: TypeAlias = Callable[[str, Any], Awaitable[None]]
+ReportProgress: TypeAlias = Callable[[str, Any], Awaitable[None]]
 """Function that writes a progress event with a text and data."""
 
 
@@ -121,7 +121,7 @@ class Conversation:
     approved: bool | None = None
     state: Any = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    report: Report = _drop_progress
+    report: ReportProgress = _drop_progress
     principal: str = ""
 
     ask = Services.ask

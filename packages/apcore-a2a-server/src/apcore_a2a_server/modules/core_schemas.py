@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 Json = dict[str, Any]
 
-NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization"})
+UNVALIDATED = frozenset({"computed_fields", "default", "metadata", "serialization"})
 """Members of a core schema in which nothing is validated."""
 
 
@@ -67,7 +67,7 @@ MAX_TRIES = 2000
 """Maximum number of choices of unions that pydantic may try for one value; 200 take about 1 ms."""
 
 
-def union_depth(schema: Any) -> int | None:
+def depth_limit(schema: Any) -> int | None:
     """Return the depth to which values of a pydantic model are checked in bounded time.
 
     pydantic tries all choices of a union, and in each of them all choices of the unions inside. If
@@ -144,7 +144,7 @@ def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
             if is_schema:
                 yield node, config
             members: Iterable[Any] = (
-                node[key] for key in node if not (is_schema and key in NO_SCHEMAS)
+                node[key] for key in node if not (is_schema and key in UNVALIDATED)
             )
         else:
             members = cast("Iterable[Any]", node)

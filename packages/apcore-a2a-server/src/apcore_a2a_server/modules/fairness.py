@@ -1,8 +1,8 @@
 """Fairness between clients: calls start in turn, and each client has a share of the places.
 
 A client may exceed its share while others need no places. When others need some, they still get
-their shares. Then, more places than the limit are taken until calls end: up to half more, if the
-share of a client is one half.
+their shares. Until calls end, more places than the limit may then be taken: with a share of one
+half, up to 1.5 times the limit.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ class Room(NamedTuple):
         """Return a room of *limit* places; *share* is the fraction for each client."""
         return cls(limit, share_of(limit, share), holders)
 
-    def may_have(self, client: str) -> bool:
-        """Return whether *client* may have another place, provided that `has_any()` is true."""
+    def has_place_for(self, client: str) -> bool:
+        """Return whether *client* may have another place, provided that `has_place()` is true."""
         if len(self.holders) < self.limit:
             return True
         return self.per_client is not None and self.holders.count(client) < self.per_client
 
-    def has_any(self) -> bool:
+    def has_place(self) -> bool:
         """Return whether some client could get another place."""
         if len(self.holders) < self.limit or self.per_client is None:
             return len(self.holders) < self.limit
@@ -77,14 +77,14 @@ class FairQueue(Generic[T]):
         """Add an item after the others of its client."""
         self._waiting.setdefault(client, OrderedDict())[item] = None
 
-    def pop(self, may_have: Callable[[str], bool] = _accept_any) -> tuple[str, T] | None:
-        """Remove and return the next item of a client for which *may_have* returns True.
+    def pop(self, accept: Callable[[str], bool] = _accept_any) -> tuple[str, T] | None:
+        """Remove and return the next item of a client that *accept* returns True for.
 
         Returns:
             The client and the item; None if there is no such item.
         """
         for client, items in self._waiting.items():
-            if may_have(client):
+            if accept(client):
                 item, _ = items.popitem(last=False)
                 self._waiting.move_to_end(client)
                 if not items:
@@ -131,8 +131,8 @@ class FairSemaphore:
             self._give_places()
 
     def _give_places(self) -> None:
-        while self._room.has_any():
-            waiting = self._waiting.pop(self._room.may_have)
+        while self._room.has_place():
+            waiting = self._waiting.pop(self._room.has_place_for)
             if waiting is None:
                 return
             client, turn = waiting

@@ -12,7 +12,7 @@ from apcore_a2a_core import clean
 
 from .loading import reason_of
 
-FORMATS = (
+TARGET_FORMATS = (
     "A target is a folder, a .py file, a .binding.yaml file, a .yaml file that describes agents, "
     "package.module, or module:attribute for an APCore, Registry, Executor, agent, or list of "
     "modules."
@@ -51,7 +51,7 @@ def import_module_of(name: str, target: str) -> ModuleType:
     Raises:
         TargetError: There is no such module, or its code raises an exception.
     """
-    problem = f"There is no file, folder or Python module {clean(target, 500)}\n{FORMATS}"
+    problem = f"There is no file, folder or Python module {clean(target, 500)}\n{TARGET_FORMATS}"
     if not all(part.isidentifier() for part in name.split(".")):
         raise TargetError(problem)
     try:
@@ -72,7 +72,7 @@ def _reason(error: Exception, file: Path) -> str:
     return reason_of(wrapped)
 
 
-def free_name(file: Path) -> str:
+def unused_name(file: Path) -> str:
     """Return the name under which to import a file: its own, unless another module has it."""
     name = re.sub(r"\W", "_", file.stem)
     return f"apcore_ext_{name}" if name in {*sys.modules, *sys.stdlib_module_names} else name

@@ -140,7 +140,7 @@ def creates_modules(file: Path) -> bool:
 
 
 def holders_in(namespace: ModuleType) -> dict[str, Any]:
-    """Return the objects with modules, by name: clients, or else executors, or else registries."""
+    """Return objects with modules, by name: APCore clients, else executors, else registries."""
     objects: dict[str, Any] = {}
     for name, value in vars(namespace).items():
         if type(value).__name__ in MODULE_HOLDERS and not any(

@@ -95,7 +95,7 @@ def _read(source: str) -> tuple[str, bytes]:
     if not source.startswith(("http://", "https://")):
         try:
             return source, Path(source).expanduser().read_bytes()
-        # `~` with an unknown user raises RuntimeError, and a NUL ValueError
+        # `~` with an unknown user raises RuntimeError; a NUL raises ValueError
         except (OSError, RuntimeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise TargetError(f"The OpenAPI document {clean(source, 500)}: {reason}") from None

@@ -128,7 +128,8 @@ class Operation:
         body: The request body; None if there is none.
         credentials: The credentials of the agent.
         wraps_output: Whether JSON objects, like other JSON values, become `{"result": …}`.
-        other_paths: Patterns of other plain paths of the API, to which inputs must not lead.
+        other_paths: Patterns of the API's other paths, as `plain_path` returns them. Inputs must
+            not lead to these paths.
     """
 
     method: str
@@ -172,8 +173,8 @@ class Operation:
         """Return the path with these values.
 
         Many servers decode a path before they look for its operation, so an encoded slash acts as a
-        slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`. So could
-        `5/secrets/` and `5/secrets;x`, where the server ignores the rest.
+        slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`. The ids
+        `5/secrets/` and `5/secrets;x` do the same on servers that ignore what `plain_path` removes.
 
         Raises:
             InvalidInputError: A value is empty, or leads to another path.
@@ -233,7 +234,7 @@ class Operation:
             return ApiFailedError(f"The API did not accept the agent's credentials ({phrase})")
         if 400 <= status < 500:
             secrets = [secret for credential in self.credentials for secret in credential.secrets]
-            message = message_of(body, _forms_of(secrets))
+            message = message_of(body, _spellings_of(secrets))
             colon = ": " if message else ""
             return ApiRefusedError(f"The API refused the call ({phrase}){colon}{message}")
         if 300 <= status < 400:
@@ -354,14 +355,14 @@ def is_json(media_type: str) -> bool:
     return media_type == "application/json" or media_type.endswith("+json")
 
 
-def _forms_of(secrets: Iterable[str]) -> list[str]:
+def _spellings_of(secrets: Iterable[str]) -> list[str]:
     """Return secrets as they may appear in messages, also escaped, the longest first."""
-    forms: set[str] = set()
+    spellings: set[str] = set()
     for secret in secrets:
         in_json = json.dumps(secret)[1:-1]
-        forms |= {secret, in_json, in_json.replace("/", r"\/")}
-        forms |= {encode(secret, safe) for encode in (quote, quote_plus) for safe in ("", "/")}
-    return sorted(forms, key=len, reverse=True)
+        spellings |= {secret, in_json, in_json.replace("/", r"\/")}
+        spellings |= {encode(secret, safe) for encode in (quote, quote_plus) for safe in ("", "/")}
+    return sorted(spellings, key=len, reverse=True)
 
 
 def message_of(body: bytes, secrets: Iterable[str] = ()) -> str:
@@ -395,7 +396,7 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return the body of a response; of an error, only the beginning, or nothing if compressed.
+    """Return a response's body; of an error response, only the start, or nothing if compressed.
 
     Raises:
         ApiFailedError: The body of a successful response is compressed, or too large.
@@ -449,7 +450,7 @@ def _pairs(parameter: Parameter, value: Any) -> Pairs:
 
 def _encode_body(value: Any, media_type: str) -> bytes:
     if media_type == "application/x-www-form-urlencoded":
-        return urlencode([*_form(value)]).encode()
+        return urlencode([*_form_fields(value)]).encode()
     if media_type.startswith("text/"):
         return _text(value).encode()
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -482,7 +483,7 @@ def _bytes_of(name: str, content: Any) -> bytes:
         raise InvalidInputError(f"{name} must be a file in base64") from None
 
 
-def _form(value: Any) -> Iterator[tuple[str, str]]:
+def _form_fields(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the members of an object as fields of a form."""
     for name, member in value.items() if is_object(value) else ():
         for item in member if is_array(member) else [member]:

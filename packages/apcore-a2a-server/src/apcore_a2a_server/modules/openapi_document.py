@@ -196,7 +196,7 @@ class Document:
         return url
 
     def _output(self, declaration: Json) -> tuple[Json, bool]:
-        """Return the schema of an output, and the `wraps_output` of the operation."""
+        """Return the schema of an output, and whether the output becomes `{"result": …}`."""
         responses: Any = declaration.get("responses")
         schemas: list[Any] = []
         for status, response in responses.items() if is_object(responses) else ():
@@ -212,7 +212,7 @@ class Document:
             properties = {"result": schema}
             schema = {"type": "object", "properties": properties, "required": ["result"]}
         elif "$ref" in schema:
-            schema = converter.definition(schema)
+            schema = converter.resolve(schema)
         return schema | converter.definitions(), is_wrapped
 
     def _describes_object(self, schema: Any, depth: int = 0) -> bool:
@@ -235,10 +235,11 @@ class Document:
     def _credentials(self, declaration: Json) -> list[Credential]:
         """Return the credentials of the first security requirement whose credentials are all set.
 
-        If the document has no security schemes, `APCORE_A2A_OPENAPI_TOKEN` has a bearer token.
+        If the document has no security schemes, the value of `APCORE_A2A_OPENAPI_TOKEN`, if set,
+        is sent as a bearer token.
 
         Raises:
-            DocumentError: No requirement has only schemes that are declared and supported.
+            DocumentError: Every requirement has a scheme that is not declared or not supported.
             TargetError: A credential can't be sent.
         """
         if not self._schemes:
@@ -363,7 +364,7 @@ class Inputs:
         plain_type = _plain_type(media_type)
         if plain_type in (*BODY_TYPES, *ANY_TYPES):
             media_type = "application/json" if plain_type in ANY_TYPES else plain_type
-        body_schema = self._converter.definition(converted)
+        body_schema = self._converter.resolve(converted)
         properties = body_schema.get("properties")
         files = _files(body_schema, media_type_object) if media_type == MULTIPART else {}
         if media_type == MULTIPART and not is_object(properties):
@@ -396,8 +397,8 @@ class Inputs:
 def _files(schema: Json, media_type_object: Json) -> dict[str, str]:
     """Return the members of a multipart body that are sent as files, and their media types.
 
-    The items of a list may be files too. Text that the API itself decodes from base64 is not a
-    file.
+    The items of a list may be files too. A member whose schema asks for base64 is not a file: its
+    base64 is sent as text, which the API itself decodes.
     """
     item_schemas = {
         name: member.get("items", member) if is_object(member) else member

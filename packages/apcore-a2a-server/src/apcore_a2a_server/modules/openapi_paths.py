@@ -16,9 +16,9 @@ def path_pattern(template: str) -> re.Pattern[str]:
 
 
 def plain_path(path: str) -> str:
-    """Return a path or template without what some servers ignore when they look for its operation.
+    """Return a path or template without the parts that some servers ignore in routing.
 
-    These are parameters of segments (RFC 3986 §3.3), repeated slashes and slashes at the end.
+    These parts are parameters of segments (RFC 3986 §3.3), repeated slashes and slashes at the end.
 
     >>> plain_path("/items;v=1//5/")
     '/items/5'

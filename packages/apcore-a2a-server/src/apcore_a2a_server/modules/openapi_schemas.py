@@ -45,7 +45,7 @@ class OpenAPISchemaConverter:
         """Return the `$defs` that converted schemas refer to, to be merged into the root schema."""
         return {"$defs": self._definitions} if self._definitions else {}
 
-    def definition(self, converted: Any) -> Json:
+    def resolve(self, converted: Any) -> Json:
         """Return a converted schema, or the one that it refers to."""
         while is_object(converted) and isinstance(reference := converted.get("$ref"), str):
             converted = self._definitions[reference.removeprefix("#/$defs/")]

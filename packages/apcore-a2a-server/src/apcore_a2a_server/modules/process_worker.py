@@ -140,7 +140,7 @@ class PortableError:
         # not by calling the class, whose constructor may take any arguments
         error = self.error_class.__new__(self.error_class, *self.args)
         error.args = self.args
-        # a ModuleError needs a `cause`, but `state` has none that is an exception
+        # a ModuleError needs a `cause`; if its cause was an exception, `state` has none
         error.__dict__.update({"cause": None, **self.state} if self.state else {})
         error.add_note(f"In the module's process:\n{self.trace}")
         return error
@@ -202,7 +202,7 @@ def _is_json(value: object) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy of JSON without subclasses, such as enums, that may be unknown elsewhere."""
+    """Return a copy of a JSON value in built-in types: the server may not know their subclasses."""
     if is_object(value):
         return {_plain(key): _plain(member) for key, member in value.items()}
     if is_array(value):

@@ -158,7 +158,7 @@ class _Worker:
     async def _exit_code(self) -> int:
         try:
             return await asyncio.to_thread(self._process.wait, EXIT_TIMEOUT)
-        except subprocess.TimeoutExpired:  # it has only closed its socket
+        except subprocess.TimeoutExpired:  # it still runs, but has closed its socket
             return await self.end()
 
     async def end(self) -> int:
@@ -186,7 +186,7 @@ class ProcessPool:
     processes, other clients may start additional ones. At most *limit* idle processes are kept.
 
     Args:
-        limit: Number of processes without the additional ones; by default, the number of cores.
+        limit: Number of processes besides the additional ones; by default, the number of cores.
         share: The fraction of all processes that each client can count on; None for no shares.
     """
 

@@ -19,7 +19,7 @@ ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 
 skips_redaction: ContextVar[bool] = ContextVar("apcore_a2a_skips_redaction", default=False)
-"""Whether apcore's steps must not redact, since `Redaction` does so instead."""
+"""Whether apcore's steps must not redact, since `Redaction` redacts in their place."""
 
 
 class SchemaStandIn:
@@ -34,7 +34,7 @@ class SchemaStandIn:
 
     @property
     def model_json_schema(self) -> Any:
-        """The method with which apcore gets the JSON Schema; None while we redact instead."""
+        """The method with which apcore gets the JSON Schema; without it, apcore does not redact."""
         return None if skips_redaction.get() else self.json_schema
 
     @cached_property

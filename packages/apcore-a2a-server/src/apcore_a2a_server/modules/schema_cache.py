@@ -44,7 +44,7 @@ class CachedSchema(SchemaStandIn):
         self._model = model
         self._kind = kind
         self._schema: dict[str, Any] = {}
-        # read at each call by apcore; most models lack it, so that `__getattr__` would be called
+        # apcore reads this at each call; if it were not set here, each read would run `__getattr__`
         self.__apcore_source_schema__ = getattr(model, "__apcore_source_schema__", None)
 
     def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -58,19 +58,19 @@ class CachedSchema(SchemaStandIn):
     def model_validate(self, data: Any, **options: Any) -> Any:
         """Validate *data* as the model does; in large data, stop at a list's first invalid item."""
         validate = self._model.model_validate
-        if (self.is_slow or is_large(data)) and self._stepwise is not None:
-            validate = self._stepwise.validate_python
+        if (self.is_slow or is_large(data)) and self._stepwise_validator is not None:
+            validate = self._stepwise_validator.validate_python
         return self._validate(validate, data, options)
 
     def model_validate_json(self, data: str, **options: Any) -> Any:
         """Validate JSON as the model does; in long texts, stop at a list's first invalid item."""
         validate = self._model.model_validate_json
-        if (self.is_slow or len(data) > LARGE_TEXT) and self._stepwise is not None:
-            validate = self._stepwise.validate_json
+        if (self.is_slow or len(data) > LARGE_TEXT) and self._stepwise_validator is not None:
+            validate = self._stepwise_validator.validate_json
         return self._validate(validate, data, options)
 
     @cached_property
-    def _stepwise(self) -> SchemaValidator | None:
+    def _stepwise_validator(self) -> SchemaValidator | None:
         """The validator for large values; None if the model does not validate as pydantic does."""
         names, model = ("model_validate", "model_validate_json"), self._model
         class_members = [vars(base) for base in model.__mro__ if base is not BaseModel]

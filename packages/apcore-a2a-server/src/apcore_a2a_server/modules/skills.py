@@ -32,14 +32,14 @@ class Skill:
     descriptor: Any
     streams: bool
     needs_approval: bool
-    """Whether the descriptor requires approval: there, YAML takes precedence over the code."""
+    """Whether the descriptor, in which YAML takes precedence over the code, requires approval."""
     is_gated: bool
-    """Whether the module's code requires approval; before 0.31, apcore's gate ignores all YAML."""
+    """Whether the module's code requires approval; before 0.31, apcore's gate reads only this."""
     discoverable: bool
     time_limit: float | None
     """The module's own time limit in seconds."""
     needs_thread: bool
-    """Whether the module runs in a thread, since it is neither asynchronous nor in a process."""
+    """Whether the module runs in a thread, as it is neither asynchronous nor in another process."""
     text_field: str = ""
     """The member of the output that clients get as text; empty if there is none."""
 
@@ -56,7 +56,7 @@ class Skill:
         return schema
 
 
-CHOICE = Skill(
+UNCHOSEN = Skill(
     id="",
     descriptor=None,
     streams=False,
@@ -104,18 +104,18 @@ class Skills:
         """
         try:
             module_ids = self.registry.list()
-        except Exception as error:  # registries may raise anything, even A2A errors for callers
+        except Exception as error:  # registries may raise anything, even errors for clients
             raise RuntimeError("The registry can't list its modules") from error
         skills = [self._find(skill_id) for skill_id in module_ids]
         return [skill.id for skill in skills if skill and skill.discoverable]
 
-    def only(self) -> str | None:
+    def only_id(self) -> str | None:
         """Return the id of the only discoverable skill; None if there is not exactly one."""
         skill_ids = self.list()
         return skill_ids[0] if len(skill_ids) == 1 else None
 
     def name(self, skill_id: str) -> str:
-        """Return the name of a skill on the card; its id if it has none."""
+        """Return the name that the card has for a skill; the skill's id if the card has none."""
         try:
             return self._names[skill_id]
         except KeyError:
@@ -128,7 +128,7 @@ class Skills:
         return name
 
     def is_discoverable(self, skill_id: str) -> bool:
-        """Return whether `list` has the skill."""
+        """Return whether `list` returns the skill."""
         skill = self._find(skill_id)
         return skill is not None and skill.discoverable
 
@@ -221,7 +221,7 @@ def is_asynchronous(module: object) -> bool:
     return inspect.iscoroutinefunction(execute)
 
 
-def computes(module: object) -> bool:
+def is_cpu_bound(module: object) -> bool:
     """Return whether the module declares with `resources["cpu"]` that it is CPU-bound."""
     resources: dict[str, Any] | None = getattr(module, "resources", None)
     return isinstance(resources, dict) and bool(resources.get("cpu"))
@@ -252,7 +252,7 @@ def _is_gated(annotations: Any) -> bool:
 
 def _make_skill(skill_id: str, descriptor: Any, module: object) -> Skill:
     annotations = getattr(descriptor, "annotations", None)
-    in_process = computes(module) and check_portable(skill_id, module)
+    in_other_process = is_cpu_bound(module) and check_portable(skill_id, module)
     return Skill(
         id=skill_id,
         descriptor=descriptor,
@@ -261,6 +261,6 @@ def _make_skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         is_gated=_is_gated(getattr(module, "annotations", None)),
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
-        needs_thread=not (in_process or is_asynchronous(module)),
+        needs_thread=not (in_other_process or is_asynchronous(module)),
         text_field=text_field_of(descriptor) or "",
     )

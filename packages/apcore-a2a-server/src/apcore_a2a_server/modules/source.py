@@ -54,21 +54,21 @@ def executor_of(
     return _new_executor(source, acl, config), True
 
 
-def owns_modules(source: Any) -> bool:
+def agent_owns(source: Any) -> bool:
     """Return whether the modules of *source* are closed when the agent that serves them ends.
 
     A registry, a client or an executor that is passed as an object, and its modules, belong to the
     program that has created it.
 
-    >>> owns_modules("./skills"), owns_modules(["./skills", apcore.Registry()])
+    >>> agent_owns("./skills"), agent_owns(["./skills", apcore.Registry()])
     (True, False)
-    >>> owns_modules({"greet": "./greet.py"}), owns_modules({"greet": apcore.Registry()})
+    >>> agent_owns({"greet": "./greet.py"}), agent_owns({"greet": apcore.Registry()})
     (True, False)
     """
     if isinstance(source, SEQUENCES):
-        return all(map(owns_modules, source))
+        return all(map(agent_owns, source))
     if isinstance(source, Mapping):
-        return all(map(owns_modules, cast("Mapping[str, Any]", source).values()))
+        return all(map(agent_owns, cast("Mapping[str, Any]", source).values()))
     return isinstance(source, str) or not has_modules(source)
 
 

@@ -1,9 +1,9 @@
 """Our steps in apcore's pipeline, and the engine that runs it.
 
-`Admit` creates the task: an error in a step before it refuses the request, and an error in a step
-after it, such as `Execute`, fails the task. `OffLoop` keeps apcore's own steps from blocking the
-event loop. Outside the runs of this server, these steps change nothing, but `TracedExecute` makes
-its spans. Executors that the server makes from a registry also have `DirectEngine`.
+`Admit` creates the task: an error in an earlier step refuses the request, and an error in a later
+step, such as `Execute`, fails the task. `OffLoop` keeps apcore's own steps from blocking the event
+loop. Outside the runs of this server, these steps change nothing, except that `TracedExecute` still
+makes spans. Executors that the server makes from a registry also have `DirectEngine`.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from apcore_a2a_core.values import is_large_or_long, is_object
 from apcore_a2a_server.trace_context import SpanKind, SpanRow
 
 from .access import step_of, strategy_of
-from .approval import PipelineRun, current
+from .approval import PipelineRun, current_run
 from .conversation import InputRequiredModuleError
 from .processes import NotPortableError
 from .redaction import Redaction, SchemaStandIn, skips_redaction
-from .skills import computes, is_asynchronous, time_limit
-from .threads import ThreadPool, large_values, slow_checks
+from .skills import is_asynchronous, is_cpu_bound, time_limit
+from .threads import ThreadPool, check_threads, value_thread
 from .validation import install_stand_ins, needs_stand_in
 
 if TYPE_CHECKING:  # the spans need an extra
@@ -103,7 +103,7 @@ class OffLoop(BaseStep):
     def execute(self, ctx: PipelineContext) -> Any:
         """Return the coroutine that runs the step."""
         # if this were `async`, each step would have one coroutine more
-        run = current.get()
+        run = current_run.get()
         if run is None:
             return self._step.execute(ctx)
         if isinstance(ctx.output_stream, ModuleStream):
@@ -112,9 +112,9 @@ class OffLoop(BaseStep):
         if not isinstance(schema, SchemaStandIn):
             schema = self._stand_in(ctx, schema)
         if schema is not None and schema.is_slow:
-            return slow_checks.call(self._run, ctx, client=run.client)
+            return check_threads.call(self._run, ctx, client=run.client)
         if is_large_or_long(getattr(ctx, self._value)):
-            return large_values.call(self._run, ctx, client=run.client)
+            return value_thread.call(self._run, ctx, client=run.client)
         return self._execute(ctx)
 
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
@@ -157,7 +157,7 @@ class Admit(BaseStep):
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
         """Create the task of a new call; otherwise, do nothing."""
-        run = current.get()
+        run = current_run.get()
         if run is not None:
             await run.admit()
         return CONTINUE
@@ -177,7 +177,7 @@ class Execute(BuiltinExecute):
 
     async def execute(self, ctx: PipelineContext) -> StepResult:
         """Call `ctx.module`; outside runs of this server, use apcore's own step."""
-        run = current.get()
+        run = current_run.get()
         if run is None:
             return await self._builtin.execute(ctx)
         token = ctx.context.cancel_token
@@ -192,8 +192,8 @@ class Execute(BuiltinExecute):
                 chunks = stream(inputs, ctx.context)
                 ctx.output_stream = ModuleStream(run, chunks, text_field, span)
                 return StepResult(action="skip_to", skip_to="return_result")
-            is_done, ctx.output = run.approvals.result(ctx.context)
-            if not is_done:
+            is_saved, ctx.output = run.approvals.result(ctx.context)
+            if not is_saved:
                 ctx.output = await self._within_limit(ctx, inputs, run, span)
                 run.approvals.save_result(ctx.context, ctx.output)
         except BaseException as error:  # any exception ends the span too
@@ -232,8 +232,8 @@ async def _call(run: PipelineRun, span: SpanRow, module: Any, inputs: Any, conte
             await run.begin()
             run.spans.start_module(span)
             return await module.execute(inputs, context)
-        if computes(module) and not ThreadPool.is_inside():
-            begin = _begin_in_process(run, span)
+        if is_cpu_bound(module) and not ThreadPool.is_inside():
+            begin = _begin_callback(run, span)
             with suppress(NotPortableError):
                 return await run.processes.run(module, inputs, context, begin, client=run.client)
         execute = _in_thread(run, span, module.execute)
@@ -244,7 +244,7 @@ async def _call(run: PipelineRun, span: SpanRow, module: Any, inputs: Any, conte
         raise _as_module_error(error) from None
 
 
-def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable[None]]:
+def _begin_callback(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable[None]]:
     """Return the callback that begins the run just before a process starts the module."""
 
     async def begin() -> None:
@@ -255,7 +255,7 @@ def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable
 
 
 def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a thread; it begins a run without a verdict, and calls *execute*."""
+    """Return a thread's function: it begins the run, if not yet admitted, and calls *execute*."""
     loop = None if run.has_verdict else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:
@@ -278,7 +278,7 @@ class ModuleStream:
         run: The run that the call belongs to.
         chunks: The module's chunks.
         text_field: The member of the output that is text; None if there is none.
-        span_row: The span of the call, which ends with the stream.
+        span_row: The call's row in `run.spans`, which ends with the stream.
 
     Attributes:
         span: The OpenTelemetry span of the stream, as a context manager; None without tracing.
@@ -309,7 +309,7 @@ class ModuleStream:
                     yield output
 
     async def _outputs(self) -> AsyncGenerator[Any]:
-        run, name, span_row = self._run, self._text_field, self._span_row
+        run, text_field, span_row = self._run, self._text_field, self._span_row
         try:
             await run.begin()
             run.spans.start_module(span_row)
@@ -318,8 +318,8 @@ class ModuleStream:
                     if isinstance(chunk, REPORTS):
                         await run.take_report(chunk)
                         continue
-                    if name is not None and is_object(chunk):
-                        text = chunk.get(name)
+                    if text_field is not None and is_object(chunk):
+                        text = chunk.get(text_field)
                         if isinstance(text, str):
                             self._texts.append(text)
                     yield chunk
@@ -380,7 +380,7 @@ class DirectEngine(PipelineEngine):
     long as most steps. The records are shown only in traces and dry runs, to middlewares of steps,
     and to the conditions of `run_until`. Calls with any of these, or in pipelines with steps that
     are not plain (see `_is_plain`), use apcore's engine. In other calls, apcore's engine takes over
-    after a step that raises, aborts, or skips to a step that does not follow.
+    after a step that raises, aborts, or skips to a step that is not a later one.
 
     Args:
         executor: The executor, whose middlewares are called by two of the steps.
@@ -441,7 +441,7 @@ class DirectEngine(PipelineEngine):
 
     def _is_idle(self, step: Step, ctx: PipelineContext) -> bool:
         """Return whether a middleware step can be skipped, since there are no middlewares."""
-        # the step after the call also replaces an empty output with {}
+        # `BuiltinMiddlewareAfter` also replaces an empty output with {}
         return not self._executor.middlewares and (
             bool(ctx.output) or type(step) is BuiltinMiddlewareBefore
         )
@@ -459,7 +459,7 @@ def _rest_after_skip(plan: Plan, step: Step, result: StepResult) -> Plan | None:
 
 
 def _is_plain(step: Any) -> bool:
-    """Return whether a step has no timeout, runs for all modules, and can fail the call."""
+    """Return whether a step has no timeout, runs for all modules, and fails calls if it fails."""
     return (
         getattr(step, "match_modules", None) is None
         and not getattr(step, "ignore_errors", False)

@@ -17,7 +17,7 @@ from apcore_a2a_core.values import is_array, is_object
 from pydantic import BaseModel
 from pydantic_core import SchemaValidator
 
-from .core_schemas import NO_SCHEMAS
+from .core_schemas import UNVALIDATED
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ def let_others_run(value: Any) -> Any:
 LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 """Types of core schemas that can stop at the first invalid item."""
 NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
-"""Types of core schemas that error paths name without the types inside, unlike `list[int]`."""
+"""Types of core schemas whose label in error paths is a single name, unlike `list[int]`."""
 
 
 def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
@@ -72,7 +72,7 @@ def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
     """
     # pydantic may defer building the core schema to the first validation
     model.model_rebuild(_types_namespace={})
-    schema: Any = _stepwise(model.__pydantic_core_schema__, is_named=True)
+    schema: Any = _stepwise(model.__pydantic_core_schema__, allows_functions=True)
     try:
         # otherwise pydantic uses the existing validators of inner models
         return SchemaValidator(schema, _use_prebuilt=False)
@@ -80,32 +80,35 @@ def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
         return SchemaValidator(schema)
 
 
-def _stepwise(node: Any, *, is_named: bool) -> Any:
+def _stepwise(node: Any, *, allows_functions: bool) -> Any:
     """Return a core schema, or a part of it, in which values are validated step by step.
 
     Args:
         node: The schema.
-        is_named: Whether the paths of errors leave out the types in *node*, so that functions may
-            be added to it. The path of an error in a list that is a choice of a union has the
-            types of the items, as in `list[int]`.
+        allows_functions: Whether functions may be added to *node*. Not in a choice of a union: the
+            path of an error has the label of the choice, such as `list[int]`, and this label would
+            then have the functions, too.
     """
     if isinstance(node, list | tuple):
         items = cast("Iterable[Any]", node)
-        converted = [_stepwise(item, is_named=is_named) for item in items]
+        converted = [_stepwise(item, allows_functions=allows_functions) for item in items]
         return tuple(converted) if isinstance(node, tuple) else converted
     if not is_object(node):
         return node
     kind = node.get("type")
     if not isinstance(kind, str):  # a dict of schemas
-        return {name: _stepwise(value, is_named=is_named) for name, value in node.items()}
-    is_named = kind in NAMED or (is_named and kind not in ("union", "definitions"))
+        return {
+            name: _stepwise(value, allows_functions=allows_functions)
+            for name, value in node.items()
+        }
+    allows_functions = kind in NAMED or (allows_functions and kind not in ("union", "definitions"))
     result = {
-        name: value if name in NO_SCHEMAS else _stepwise(value, is_named=is_named)
+        name: value if name in UNVALIDATED else _stepwise(value, allows_functions=allows_functions)
         for name, value in node.items()
     }
     if kind in LISTS:
         result["fail_fast"] = True
-    if not is_named:
+    if not allows_functions:
         return result
     for name in ("items_schema", "values_schema"):
         if name in result:

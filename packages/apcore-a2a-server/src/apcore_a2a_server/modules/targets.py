@@ -21,12 +21,12 @@ from apcore_a2a_server.fields import suggestion
 
 from . import bridges
 from .importing import (
-    FORMATS,
+    TARGET_FORMATS,
     TargetError,
-    free_name,
     import_file,
     import_module_of,
     make_importable,
+    unused_name,
 )
 from .loading import (
     MODULE_FORMAT,
@@ -43,12 +43,12 @@ from .loading import (
 logger = logging.getLogger("apcore_a2a_server")
 
 BINDINGS, YAML = "*.binding.yaml", (".yaml", ".yml")
-UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
+UNCALLED = "A decorator of apcore or of an APCore client is used without a call"
 SEQUENCES: tuple[type[Any], ...] = (list, tuple)
 
 
 class Extension(NamedTuple):
-    """A file of functions or clients in a folder of modules.
+    """A file of functions or APCore clients in a folder of modules.
 
     Attributes:
         file: Its path.
@@ -99,9 +99,9 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
 
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, a Python module,
-            an object with modules (see `has_modules`), a module, an agent with a bridge, a mapping
-            of skill ids to targets with one module or to configs of agents, or a list of these.
-            Any other object is returned as it is.
+            an object with modules (see `has_modules`), a module, an agent that a bridge adapts, a
+            mapping of skill ids to targets with one module or to configs of agents, or a list of
+            these. Any other object is returned as it is.
         allow_empty: Whether a folder may have no modules.
 
     Raises:
@@ -216,8 +216,8 @@ def _load_named(target: str, allow_empty: bool) -> Any:
     if owner.endswith((".py", ".yaml", ".yml")) or re.search(r"[/\\]", owner):
         file = _existing_path(owner) if colon else None
         if file is None or not file.is_file():
-            raise TargetError(f"There is no file or folder {clean(owner, 500)}\n{FORMATS}")
-        namespace = import_file(file, free_name(file))
+            raise TargetError(f"There is no file or folder {clean(owner, 500)}\n{TARGET_FORMATS}")
+        namespace = import_file(file, unused_name(file))
     else:
         namespace = import_module_of(owner, target)
     if not colon:
@@ -245,13 +245,13 @@ def _load_path(path: Path, allow_empty: bool) -> Any:
             for skill_id, module in bridges.modules_in_file(path).items()
         }
     if path.is_file() and path.suffix != ".py":
-        raise TargetError(f"{path} is neither Python nor YAML\n{FORMATS}")
+        raise TargetError(f"{path} is neither Python nor YAML\n{TARGET_FORMATS}")
     if not path.is_file():
         return discover(path, allow_empty=allow_empty)
     make_importable(path.parent)
     module_id = re.sub(r"\W", "_", path.stem).lower()
     if creates_modules(path):
-        return _load_file(path, module_id, free_name(path))
+        return _load_file(path, module_id, unused_name(path))
     try:
         module_class = resolve_entry_point(path)
     except apcore.ModuleError as error:
@@ -282,13 +282,13 @@ def _modules_in(namespace: ModuleType, id_prefix: str, label: str) -> Any:
     for holder in holders.values():
         return holder
     modules, identities = dict[str, Any](), dict[str, Any]()
-    own_names = (namespace.__name__, FunctionModule.__module__)
+    defining_names = (namespace.__name__, FunctionModule.__module__)
     for value in vars(namespace).values():
-        is_own = getattr(value, "__module__", "") in own_names
-        if inspect.isclass(value) and not is_own:
+        is_defined_here = getattr(value, "__module__", "") in defining_names
+        if inspect.isclass(value) and not is_defined_here:
             continue  # it is only imported here, so none of its code may run
         module = _as_module(value)
-        if module is not None and is_own:
+        if module is not None and is_defined_here:
             module_id = _id_of(module, namespace.__name__, id_prefix)
             # a class and its instance are one module
             is_function = isinstance(module, FunctionModule)
@@ -337,7 +337,7 @@ def _id_of(module: Any, name: str = "", id_prefix: str = "") -> str:
     Args:
         module: The module.
         name: The name of its Python module, with which the ids that apcore generates begin.
-        id_prefix: The first part to use instead of that name, and for a module without an id.
+        id_prefix: The first part of the returned id if the module's id is generated or missing.
 
     Raises:
         TargetError: The module has no id, and *id_prefix* is empty.
@@ -475,7 +475,7 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
     module = bridges.module_of(value)
     if module is None:
         problem = f"{owner}:{path} is of type {type(value).__name__}, which has no modules"
-        raise TargetError(f"{problem}\n{FORMATS}{bridges.hint()}")
+        raise TargetError(f"{problem}\n{TARGET_FORMATS}{bridges.hint()}")
     return module
 
 

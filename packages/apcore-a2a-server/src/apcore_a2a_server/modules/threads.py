@@ -25,7 +25,8 @@ T = TypeVar("T")
 _outer_loop: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("outer_loop", default=None)
 """The event loop that started the thread of the current code; None outside of threads.
 
-Contexts are copied, also to the tasks that a thread starts in that event loop.
+A task that a thread starts in that event loop has this value, too, although it runs outside of
+threads.
 """
 
 WINDOW = 0.02
@@ -67,7 +68,7 @@ class _Call:
         thread: The thread that makes the call; None until the call starts.
         has_ended: Whether the function has returned or raised.
         is_abandoned: Whether the caller was cancelled, so that the result is dropped.
-        computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a
+        computes_until: Until when the thread counts as computing, by `time.monotonic`, unless a
             later measurement finds that it still computes. Infinite before the first measurement;
             0 if `HAS_CPU_CLOCKS` is false.
     """
@@ -147,14 +148,14 @@ class ThreadPool:
     while the event loop is late. Modules that release the lock while they compute do not make the
     loop late.
 
-    Clients with waiting calls take turns, and the calls of each start in their order. While one
+    Clients with waiting calls take turns, and the calls of one client start in order. While a
     client has more than its share of the places, the others still get theirs, so that more than
     `limit` modules may run: up to 1.5 times as many for a share of one half.
 
     A thread can't be ended from outside. A call that is canceled or times out gives its place to
-    the next call and leaves its thread behind: it is *stuck* until its module returns, and the
-    result is dropped. When as many threads are stuck as may run, calls are refused. The threads are
-    daemons: a process that ends does not wait for them, as it would for those of
+    the next call and leaves its thread behind: the thread is *stuck* until its module returns, and
+    the result is dropped. When as many threads are stuck as may run, calls are refused. The threads
+    are daemons: a process that ends does not wait for them, as it would for those of
     `concurrent.futures` or anyio.
 
     Args:
@@ -181,7 +182,7 @@ class ThreadPool:
         self._running: set[_Call] = set()
         self._idle: list[_Thread] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._allowed, self._late_until = FIRST_LIMIT, -inf
+        self._adapted_limit, self._late_until = FIRST_LIMIT, -inf
         self._lock = threading.Lock()
 
     @staticmethod
@@ -201,12 +202,12 @@ class ThreadPool:
             return self._stuck.total()
 
     def is_full(self, client: str) -> bool:
-        """Return whether too many threads are stuck to take another call of *client*."""
+        """Return whether another call of *client* is refused, since too many threads are stuck."""
         if not self._stuck:
             return False
         with self._lock:
             room = self._room(self._limit, [*self._stuck.elements()])
-        return not (room.may_have(client) and room.has_any())
+        return not (room.has_place_for(client) and room.has_place())
 
     async def run(self, function: Callable[..., Any], *args: Any, client: str = "") -> Any:
         """Call *function* in a thread when one is free; cancellation does not stop a started call.
@@ -256,24 +257,24 @@ class ThreadPool:
     def _next(self) -> _Call | None:
         """Remove and return the next call that may start, or None; clients take turns."""
         rooms = self._rooms() if self._waiting else ()
-        if not all(room.has_any() for room in rooms):
+        if not all(room.has_place() for room in rooms):
             return None
-        entry = self._waiting.pop(lambda client: all(room.may_have(client) for room in rooms))
+        entry = self._waiting.pop(lambda client: all(room.has_place_for(client) for room in rooms))
         return None if entry is None else entry[1]
 
     def _retry(self, due: float) -> None:
         """Adapt the limit on computing calls to the lateness of this timer; start waiting calls."""
         self._timer, now = None, time.monotonic()
         if now > due + LATENESS:
-            self._allowed, self._late_until = self.late_limit, now + LATENESS_MEMORY
-        elif now > self._late_until and self._allowed < self.computing_limit:
-            self._allowed += 1
+            self._adapted_limit, self._late_until = self.late_limit, now + LATENESS_MEMORY
+        elif now > self._late_until and self._adapted_limit < self.computing_limit:
+            self._adapted_limit += 1
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
         """Return the limits on calls that may start now; empty if every client may start a call."""
         now = time.monotonic()
-        computing_limit = min(self._allowed, self.computing_limit)
+        computing_limit = min(self._adapted_limit, self.computing_limit)
         if len(self._running) < min(computing_limit, self._limit):
             return ()
         for call in self._running:
@@ -333,8 +334,8 @@ class ThreadPool:
 class SideThreads:
     """Threads for slow calls of the server itself, beside the event loop.
 
-    Several event loops may share them, each in a thread of its own. Like those of `ThreadPool`, the
-    threads are daemons.
+    They are daemons, like the threads of `ThreadPool`. The event loops of several threads may share
+    them.
 
     Args:
         number: Maximum number of calls that run at a time; others wait, and clients take turns.
@@ -398,9 +399,9 @@ def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
         del result, function  # the traceback of the error would keep them alive
 
 
-large_values = SideThreads(1)
+value_thread = SideThreads(1)
 """The thread for large values: their checks and conversions need only the CPU, so one is enough."""
-slow_checks = SideThreads(2)
+check_threads = SideThreads(2)
 """The threads for checks that wait for another process."""
 
 

@@ -29,7 +29,7 @@ from jsonschema_rs import (
 )
 from pydantic_core import to_jsonable_python
 
-from .core_schemas import is_deeper, python_patterns, union_depth
+from .core_schemas import depth_limit, is_deeper, python_patterns
 from .redaction import SchemaStandIn
 from .schema_cache import VALUE_NOUNS, CachedSchema
 from .stepwise import OutOfTimeError, limited_time, stepwise_schema
@@ -140,7 +140,7 @@ class SeparateSchema(SchemaStandIn):
         Raises:
             SchemaValidationError: The data does not match, or the check takes too long.
         """
-        violations = check_in_process({"schema": self._schema}, data)
+        violations = check_in_other_process({"schema": self._schema}, data)
         if violations:
             raise _refusal(self._kind, violations)
         return data
@@ -157,7 +157,7 @@ class RehearsedSchema(CachedSchema):
     def __init__(self, model: type[Any], kind: str = "Input") -> None:
         super().__init__(model, kind)
         self._patterns = python_patterns(model)
-        self._max_depth = union_depth(model)
+        self._max_depth = depth_limit(model)
         self.is_slow = bool(self._patterns["patterns"])
 
     def model_validate(self, data: Any, **options: Any) -> Any:
@@ -185,7 +185,7 @@ class RehearsedSchema(CachedSchema):
             message = f"Is nested deeper than {self._max_depth}"
             violations = [{"path": "", "keyword": "type", "message": message}]
         elif self.is_slow:
-            violations = check_in_process(self._patterns, data)
+            violations = check_in_other_process(self._patterns, data)
         if violations:
             raise _refusal(self._kind, violations)
 
@@ -193,8 +193,8 @@ class RehearsedSchema(CachedSchema):
 TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long to check"}
 
 
-def check_in_process(check: Json, data: Any) -> list[Json]:
-    """Return the violations that `validation_child` finds; only `TOO_LONG` if its process fails.
+def check_in_other_process(check: Json, data: Any) -> list[Json]:
+    """Return the violations that `validation_child` finds; `[TOO_LONG]` if its process fails.
 
     A check that takes too long is a failure: its process is killed. The calling thread waits.
 
@@ -225,15 +225,15 @@ def needs_stand_in(schema_type: type) -> bool:
     """
     if schema_type.__name__ == DICT_SCHEMA:
         return True
-    is_slow = bool(python_patterns(schema_type)["patterns"]) or union_depth(schema_type) is not None
+    is_slow = bool(python_patterns(schema_type)["patterns"]) or depth_limit(schema_type) is not None
     return is_slow or json_schema_of(schema_type) is not None
 
 
 def install_stand_ins(skill_id: str, module: Any) -> None:
     """Give a module instance stand-ins for its schemas whose validation is not bounded.
 
-    A warning names each pattern that may backtrack; of schemas that `jsonschema-rs` does not take,
-    these are all patterns.
+    Each pattern that may backtrack is logged in a warning; in schemas that `jsonschema-rs` does not
+    take, every pattern may.
     """
     for name, kind in VALUE_NOUNS.items():
         stand_in = _stand_in(skill_id, getattr(module, name, None), kind)
@@ -247,7 +247,7 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
     patterns = python_patterns(schema)["patterns"]
     if patterns:
         _warn(skill_id, [pattern["pattern"] for pattern in patterns], SEPARATE)
-    if patterns or union_depth(schema) is not None:
+    if patterns or depth_limit(schema) is not None:
         return RehearsedSchema(schema, kind)
     source = json_schema_of(schema)
     if source is None:

@@ -89,7 +89,7 @@ async def _wait_for_change(folder: Path) -> None:
     """Wait for a change in the folder, for at most 0.8 s.
 
     The caller scans the folder either way: network drives report no changes, and watchfiles' own
-    polling misses the second of two changes within one second.
+    polling misses the later of two changes within one second.
     """
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio is not installed
 
@@ -131,10 +131,11 @@ class Reloader:
         """Replace the modules of a file with those that it has now."""
         old_modules, new_modules = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
         try:
-            self._check(file_id, old_modules)
+            self._check_registered(file_id, old_modules)
             if files is not None:
                 new_modules = await asyncio.to_thread(_load, file_id, files, self._folder)
-                self._check(file_id, old_modules)  # the program may have changed them meanwhile
+                # again, since the registry may have changed meanwhile
+                self._check_registered(file_id, old_modules)
             _swap(self._registry, old_modules, new_modules)
         except ReplacedError as error:
             message = "Not reloading %s: the registered module is not the one loaded from %s"
@@ -159,10 +160,10 @@ class Reloader:
         for skill_id, loaded in unused.items():
             await asyncio.to_thread(_unload, skill_id, loaded.module)
 
-    def _check(self, file_id: str, modules: Modules) -> None:
+    def _check_registered(self, file_id: str, modules: Modules) -> None:
         """Raise `ReplacedError` unless the registered modules are those loaded from the file."""
         expected: dict[str, Any] = {skill_id: loaded.module for skill_id, loaded in modules.items()}
-        # if the file had no modules, no other module may have its id
+        # if the file had no modules, no module may be registered with the file's id
         for skill_id, module in (expected or {file_id: None}).items():
             if self._registry.get(skill_id) is not module:
                 raise ReplacedError(skill_id)
@@ -267,9 +268,9 @@ def _load(file_id: str, files: Files, folder: Path) -> Modules:
 
 def _swap(registry: Registry, old: Modules, new: Modules) -> None:
     """Replace *old* with *new*, without an await, so that every request finds *old* or *new*."""
-    with ExitStack() as hidden:
+    with ExitStack() as hidden_hooks:
         for loaded in (*old.values(), *new.values()):
-            hidden.enter_context(without_hooks(loaded.module))
+            hidden_hooks.enter_context(without_hooks(loaded.module))
         for skill_id in old:
             registry.unregister(skill_id)
         registered: list[str] = []

@@ -163,7 +163,7 @@ class Guard:
             return False
         if self._hosts.has_name(host) or self._hosts.has_address(address):
             return True
-        return self._hosts.has_any and (
+        return self._hosts.has_star and (
             is_public(address) or (self._is_dev and address.is_loopback)
         )
 
@@ -183,7 +183,7 @@ class Guard:
             # Some resolvers read names with a numeric last label, such as 127.1 and 0x7f000001,
             # as IPv4 addresses.
             is_numeric = NUMERIC_LABEL.fullmatch(top_label) is not None
-            is_allowed = self._hosts.has_any and not is_internal and not is_numeric
+            is_allowed = self._hosts.has_star and not is_internal and not is_numeric
         if not is_allowed:
             raise RefusedError(NOT_PUBLIC)
 

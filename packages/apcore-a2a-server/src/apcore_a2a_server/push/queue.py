@@ -187,6 +187,7 @@ class DeliveryQueue:
             limit=limit,
             per_host=PER_HOST,
             per_owner=per_owner,
+            # nothing is claimed for these, which have no free slot
             hosts=[pair for pair, count in self._host_counts.items() if count >= PER_HOST],
             owners=[owner for owner, count in self._owner_counts.items() if count >= per_owner],
             seconds=self._claim_seconds,
@@ -230,13 +231,13 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; fail webhooks with any beyond the limit of their owner."""
+        """Count pending notifications; fail the webhooks of those beyond an owner's limit."""
         try:
-            dead_letters = await self._store.limit_backlog(self._max_pending)
+            dead_letter_count = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again
             logger.debug("Pending notifications were not counted: %s", type(error).__name__)
             return
-        if dead_letters:
+        if dead_letter_count:
             extra = {"event": "notifications_given_up"}
-            logger.warning("Gave up %d notifications: %s", dead_letters, TOO_MANY, extra=extra)
-        self._sender.on_result("failed", dead_letters)
+            logger.warning("Gave up %d notifications: %s", dead_letter_count, TOO_MANY, extra=extra)
+        self._sender.on_result("failed", dead_letter_count)

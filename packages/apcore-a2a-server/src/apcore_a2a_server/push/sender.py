@@ -159,11 +159,12 @@ class WebhookSender:
 
     async def _give_up(self, notification: Notification, reason: str, attempt: Attempt) -> None:
         """Mark the webhook as failed, unless it was replaced during the attempt."""
-        dead_letters = await self.tasks.store.give_up(notification, reason, attempt)
-        if dead_letters:
+        dead_letter_count = await self.tasks.store.give_up(notification, reason, attempt)
+        if dead_letter_count:
+            # the text of a notification names its webhook
             message = "The %s has failed: %s; it gets no more notifications"
             logger.warning(message, notification, reason, extra={"event": "webhook_failed"})
-        self.on_result("failed", dead_letters)
+        self.on_result("failed", dead_letter_count)
 
     def _retry_delay(self, notification: Notification, response: WebhookResponse) -> float:
         """Log the failed attempt; return the seconds until the next one."""

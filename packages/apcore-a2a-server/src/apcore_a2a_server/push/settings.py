@@ -16,9 +16,9 @@ Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
 """A list of secrets, or a mapping of secrets by the origins of receivers."""
 MIN_SECRET = 24
 """Minimum size of a secret, in bytes (Standard Webhooks, "Symmetric keys")."""
-SECRET_RULE = "whsec_ and base64 of at least 24 bytes, for example from `openssl rand -base64 32`"
+SECRET_RULE = "whsec_ followed by base64 of at least 24 bytes, as from `openssl rand -base64 32`"
 ANY_RECEIVER = "*"
-"""Takes the place of an origin for master secrets, from which other secrets are derived."""
+"""Written instead of an origin for master secrets, from which other secrets are derived."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A host name, as resolvers accept it."""
@@ -29,8 +29,8 @@ class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
     Each secret of a receiver adds a signature, so that secrets can be rotated. A list has master
-    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). For a receiver without
-    secrets, its own are derived from the master secrets, so that no receiver can forge
+    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). For each other
+    receiver, different secrets are derived from the master secrets, so that no receiver can forge
     notifications for another. In a mapping, the keys are origins, or `*` for master secrets; a
     value is a secret or a list of secrets.
 
@@ -170,7 +170,7 @@ def _check_host(host: str) -> None:
         except ValueError as error:
             raise OptionError("allowed_hosts", f"must be names or networks: {error}") from None
     elif host != "*" and not HOST_NAME.fullmatch(host.removeprefix("*.")):
-        problem = f"may have * only alone, or before the first dot; {host!r} is not a host name"
+        problem = f"may have * only by itself, or before the first dot; {host!r} is not a host name"
         raise OptionError("allowed_hosts", problem)
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.dialects import V03, V1
 from apcore_a2a_core.values import dump_json
-from standardwebhooks import Webhook as Secret
+from standardwebhooks import Webhook as HmacSigner
 
 from apcore_a2a_server.store import Notification, Version, Webhook
 
@@ -54,7 +54,7 @@ def schemes_of(config: TaskPushNotificationConfig) -> list[str]:
 
 
 CACHE_SIZE = 1000
-"""Number of URLs whose secrets are cached."""
+"""Number of URLs whose signers are cached."""
 
 
 class Signer:
@@ -77,7 +77,7 @@ class Signer:
 
     def __init__(self, secrets: Secrets) -> None:
         self._by_origin = secrets_by_origin(secrets)
-        self._secrets_of = lru_cache(CACHE_SIZE)(self._load_secrets)
+        self._signers_of = lru_cache(CACHE_SIZE)(self._make_signers)
 
     def secrets(self, url: str) -> list[str]:
         """Return the secrets that sign notifications to the webhook at *url*, in configured order.
@@ -95,18 +95,18 @@ class Signer:
         now = datetime.now(UTC)
         timestamp = str(int(now.timestamp()))
         headers = [("webhook-id", notification_id), ("webhook-timestamp", timestamp)]
-        if secrets := self._secrets_of(url):
+        if signers := self._signers_of(url):
             text = body.decode()
-            signatures = [secret.sign(notification_id, now, text) for secret in secrets]
+            signatures = [signer.sign(notification_id, now, text) for signer in signers]
             headers.append(("webhook-signature", " ".join(signatures)))
         return headers
 
-    def _load_secrets(self, url: str) -> list[Secret]:
+    def _make_signers(self, url: str) -> list[HmacSigner]:
         try:
             secrets = self.secrets(url)
         except ValueError:  # a store has returned an invalid URL, which the transport refuses
             return []
-        return [Secret(secret) for secret in secrets]
+        return [HmacSigner(secret) for secret in secrets]
 
 
 def receiver_secret(master: str, origin: str) -> str:

@@ -1,4 +1,4 @@
-"""HTTP transport for webhooks: posts to checked addresses; of responses, only the head counts."""
+"""HTTP transport for webhooks, which posts to checked addresses and uses only response heads."""
 
 import asyncio
 import ssl
@@ -203,17 +203,17 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         # time for the others.
         start = time.monotonic()
 
-        def share(count: int) -> float | None:
-            seconds = time.monotonic() - start
-            return None if timeout is None else max(timeout - seconds, 0) / count
+        def timeout_share(addresses_left: int) -> float | None:
+            elapsed = time.monotonic() - start
+            return None if timeout is None else max(timeout - elapsed, 0) / addresses_left
 
         for index, address in enumerate(addresses[:-1]):
-            seconds = share(len(addresses) - index)
+            seconds = timeout_share(len(addresses) - index)
             try:
                 return _BoundedStream(await self._inner.connect_tcp(address, port, seconds))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return _BoundedStream(await self._inner.connect_tcp(addresses[-1], port, share(1)))
+        return _BoundedStream(await self._inner.connect_tcp(addresses[-1], port, timeout_share(1)))
 
 
 def _proxy(proxy_url: str) -> httpcore.Proxy:

@@ -43,13 +43,13 @@ class ScannedStore(InProcessStore):
     def __init__(self, store: TaskStore) -> None:
         super().__init__()
         self._store = store
-        self._limits_values = type(store).__name__, "It keeps one webhook for each task"
+        self._limits_args = type(store).__name__, "It keeps one webhook for each task"
         self._has_logged_limits = False
 
     async def open(self) -> None:
         """Log the limits of the store, once."""
         if not self._has_logged_limits:
-            logger.info(LIMITS_MESSAGE, *self._limits_values, extra={"event": "task_store_limits"})
+            logger.info(LIMITS_MESSAGE, *self._limits_args, extra={"event": "task_store_limits"})
         self._has_logged_limits = True
 
     async def save(self, record: TaskRecord) -> None:
@@ -146,7 +146,7 @@ class ScannedSdkStore(ScannedStore):
         adapter: Any = SdkStore(store)
         super().__init__(adapter)
         limits = "Webhooks are kept in memory too. Tasks are listed by their last change of state"
-        self._limits_values = f"{type(store).__name__} of a2a-sdk", limits
+        self._limits_args = f"{type(store).__name__} of a2a-sdk", limits
         self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
 
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
@@ -154,7 +154,11 @@ class ScannedSdkStore(ScannedStore):
         return self._webhooks.get(task_id, ())
 
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Replace the task's webhooks; beyond `max_logs` tasks, drop those written longest ago."""
+        """Replace the task's webhooks.
+
+        Webhooks are kept for at most `retention.max_logs` tasks: those written longest ago are
+        dropped.
+        """
         self._webhooks.pop(task_id, None)
         if webhooks:
             self._webhooks[task_id] = webhooks
@@ -165,7 +169,7 @@ class ScannedSdkStore(ScannedStore):
 class SdkStore:
     """A task store of the official SDK, with our methods to save, get, delete and list records.
 
-    The fields of a record that a task does not have, except the deadline, are stored in the task's
+    A task lacks some fields of a record: these, except the deadline, are stored in the task's
     metadata. Lists are sorted by the time of the last status.
 
     Args:

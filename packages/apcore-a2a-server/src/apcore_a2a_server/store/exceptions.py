@@ -42,7 +42,7 @@ class NotSavedError(StoreError):
 
 
 class RepeatedError(StoreError):
-    """A send was repeated; its task exists already.
+    """A send was repeated with the same message; its task exists already.
 
     Attributes:
         task_id: the id of that task.

@@ -102,7 +102,7 @@ class InProcessStore(Store):
         task_ids = frozenset(await self.ended_tasks(owner))
         deleted = 0
         for task_id in task_ids:
-            async with self._webhook_lock(task_id):  # a webhook saved now would outlive the task
+            async with self._webhook_lock(task_id):  # else a webhook could outlive the task
                 self._outbox.update(task_id, ())
                 await self.write_webhooks(task_id, ())
                 self._pop_log(task_id)
@@ -134,7 +134,7 @@ class InProcessStore(Store):
             raise
         if task_log.webhooks:
             self._outbox.add(record, task_log.webhooks, new_task.events)
-        return self._lease(task_id, task_log)
+        return self._grant_lease(task_id, task_log)
 
     async def _reserve(self, owner: str, send_key: SendKey, task_id: str) -> None:
         """Reserve an idempotency key for a task; raise an error if an existing task has it."""
@@ -184,7 +184,7 @@ class InProcessStore(Store):
         if change.run or change.restart:
             task_log.starts = task_log.starts + 1 if change.restart else 1
             task_log.started = time.monotonic()
-        return self._lease(task_id, task_log) if change.run else change.lease
+        return self._grant_lease(task_id, task_log) if change.run else change.lease
 
     async def _save_state(self, change: Change, task_log: TaskLog, has_ended: bool) -> bool:
         """Save a change of state; return False if the end of a task could not be saved.
@@ -258,7 +258,7 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Remove a change's webhook unless it was edited since, and restore the one it replaced."""
+        """Undo the webhook that a change has added or replaced, unless it was edited since."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
@@ -285,7 +285,7 @@ class InProcessStore(Store):
             self._outbox.forget_failures(task_id, webhooks)
 
     async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Lease due notifications, at most the next one of each webhook."""
+        """Claim due notifications, at most the next one of each webhook."""
         return self._outbox.claim(request)
 
     async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
@@ -419,7 +419,7 @@ class InProcessStore(Store):
             # a task may be answered or canceled while a slow store is read
             if record is None or task_log.version != version or self._must_wait(record, task_log):
                 continue
-            claims.append(Claim(record, self._lease(task_id, task_log), task_log.starts))
+            claims.append(Claim(record, self._grant_lease(task_id, task_log), task_log.starts))
         return claims
 
     def _must_wait(self, record: TaskRecord, task_log: TaskLog) -> bool:
@@ -429,7 +429,7 @@ class InProcessStore(Store):
         pause = next(iter(self.restart_pauses[task_log.starts - 1 :]), 0)
         return time.monotonic() < task_log.started + pause
 
-    def _lease(self, task_id: str, task_log: TaskLog) -> Lease:
+    def _grant_lease(self, task_id: str, task_log: TaskLog) -> Lease:
         task_log.epoch += 1
         task_log.expires = time.monotonic() + self.lease_seconds
         return Lease(task_id, task_log.epoch)

@@ -37,7 +37,7 @@ REMOVAL_TIMEOUT = 1.0  # seconds; a replica that is not removed is unlisted afte
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
 Describe: TypeAlias = Callable[[], Replica]
-"""Returns this process as a replica; called from any thread."""
+"""Returns the figures of this process as a `Replica`; called from any thread."""
 
 
 class Heartbeat:
@@ -45,11 +45,11 @@ class Heartbeat:
 
     The thread has its own event loop and connection: a module that computes, or a large commit, can
     block the server's loop for seconds. The server's leases must not expire meanwhile, or another
-    replica would run its tasks again.
+    replica would run the tasks again.
 
     Args:
         tasks: The live tasks of this process.
-        describe: Returns this process as a replica, to be reported.
+        describe: Returns the `Replica` of this process, to be reported.
         on_renewed: Callback in the server's loop after each renewal. It takes the leases, those
             of them that are lost, and the `time.monotonic()` just before the call to the store.
     """
@@ -117,7 +117,7 @@ class LeaseKeeper:
 
     Args:
         tasks: The live tasks of this process.
-        describe: Returns this process as a replica, with its current figures.
+        describe: Returns the `Replica` of this process, with its current figures.
         on_lost: Callback for each lease that this process has lost.
         on_claim: Resumes or ends a task that this process has claimed.
     """
@@ -130,7 +130,7 @@ class LeaseKeeper:
         self._describe = describe
         self._on_lost = on_lost
         self._on_claim = on_claim
-        self._loops: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
         self._heartbeat: Heartbeat | None = None
         self._renewed_at: dict[Lease, float] = {}
         self._last_renewal = time.monotonic()
@@ -141,11 +141,11 @@ class LeaseKeeper:
         """Start, or start again after `stop`; needs a running event loop."""
         self.claims_orphans = True
         self._renewed_at, self._last_renewal = {}, time.monotonic()
-        loops = [self._claim_orphans, self._poll_changes, self._prune]
+        jobs = [self._claim_orphans, self._poll_changes, self._prune]
         if self._store.is_shared:
             self._heartbeat = Heartbeat(self._tasks, self._describe, self._on_renewed)
-            loops.append(self._expire_leases)
-        self._loops = [asyncio.create_task(loop()) for loop in loops]
+            jobs.append(self._expire_leases)
+        self._background_tasks = [asyncio.create_task(job()) for job in jobs]
 
     @property
     def seconds_since_renewal(self) -> float:
@@ -157,9 +157,9 @@ class LeaseKeeper:
         if self._heartbeat is not None:
             await self._heartbeat.stop()
             await self._remove_replica()
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        for background_task in self._background_tasks:
+            background_task.cancel()
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
 
     async def _remove_replica(self) -> None:
         with suppress(Exception):  # a store may raise anything; see REMOVAL_TIMEOUT
@@ -256,9 +256,9 @@ class LeaseKeeper:
         for and that this process has no current record of.
         """
         leases = self._tasks.leases() if self._store.is_shared else []
-        awaited_ids = self._tasks.waiters.tasks()
-        outdated_ids = (task_id for task_id in awaited_ids if not self._tasks.current(task_id))
-        return [*{*(lease.task_id for lease in leases), *outdated_ids}]
+        awaited_ids = self._tasks.waiters.task_ids()
+        unknown_ids = (task_id for task_id in awaited_ids if not self._tasks.current(task_id))
+        return [*{*(lease.task_id for lease in leases), *unknown_ids}]
 
     def on_change(self, task_id: str, version: int) -> None:
         """Wake the readers of a task that has reached *version*, or stop its outdated run."""

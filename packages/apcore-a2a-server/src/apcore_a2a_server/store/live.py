@@ -1,4 +1,4 @@
-"""Live tasks: records and leases of tasks that can still change, and the readers that wait.
+"""Live tasks: records and leases of tasks that can still change, and readers that wait for events.
 
 Each task has a log of events with versions 1, 2, 3 … without gaps. The store has the authoritative
 state. For tasks that can still change, this module keeps the record and the lease in memory, and
@@ -84,7 +84,7 @@ class Waiter:
             self._timer.cancel()
 
     async def wait(self) -> bool:
-        """Wait until the task may be beyond `after`; return False after the idle time."""
+        """Wait until the task may be beyond version `after`; return False after the idle time."""
         if self._was_woken:
             self._was_woken = False
             return True
@@ -99,7 +99,7 @@ class Waiter:
             self._wake = None
 
     def wake(self, version: int) -> None:
-        """End the wait, or the next one, if the task is beyond `after`."""
+        """End the wait, or the next one, if the task is beyond version `after`."""
         if version > self.after:
             if self._wake is None:
                 self._was_woken = True
@@ -142,7 +142,7 @@ class Waiters:
         for waiter in self._waiters.get(task_id, ()):
             waiter.wake(version)
 
-    def tasks(self) -> list[str]:
+    def task_ids(self) -> list[str]:
         """Return the ids of the tasks that readers wait for."""
         return [*self._waiters]
 
@@ -271,7 +271,7 @@ class LiveTasks:
 
         A change from paused to working gives this process the lease to run the task. With
         *restart*, the task's module is started again under the lease that this process has claimed.
-        *growth* is about how many bytes the change adds, if known; *spans* has the spans it ends.
+        *growth* is roughly the number of bytes added, if known; *spans* are added to the task's.
 
         Raises:
             StaleError: The task has changed since *live* was read.
@@ -383,7 +383,7 @@ class LiveTasks:
         live.size, live.kept_size = size, kept_size
 
     def _drop_call(self, record: TaskRecord) -> None:
-        """Drop the packed call of a task that is not paused: a claim reads it from the store."""
+        """Drop the packed call unless the task is paused: claims read `resume` from the store."""
         if record.task.status.state not in PAUSED:
             record.resume = None
 

@@ -44,7 +44,7 @@ async def check(address: str) -> Report:
         address: The store's address, as `open_store` takes it.
 
     Raises:
-        ValueError: The address is not one of a durable store.
+        ValueError: The address is not that of a durable store.
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store does not exist, can't be read, or has another schema version.
 
@@ -82,7 +82,7 @@ async def migrate(address: str) -> tuple[int, int]:
         The earlier schema version, 0 for none, and the current one.
 
     Raises:
-        ValueError: The address is not one of a durable store.
+        ValueError: The address is not that of a durable store.
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or its schema is newer than this package.
     """
@@ -99,16 +99,16 @@ async def migrate(address: str) -> tuple[int, int]:
 
 
 async def prune(address: str, retention: Retention) -> int:
-    """Delete the history that *retention* does not keep; return the number of deleted tasks.
+    """Delete ended tasks that *retention* does not keep; return their number.
 
     Agents that use an SQLite file must be stopped first.
 
     Args:
         address: The store's address, as `open_store` takes it.
-        retention: How much history to keep.
+        retention: How many ended tasks to keep, and for how long.
 
     Raises:
-        ValueError: The address is not one of a durable store.
+        ValueError: The address is not that of a durable store.
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
@@ -122,10 +122,10 @@ async def open_durable(address: str, retention: Retention | None = None) -> Asyn
 
     Args:
         address: The store's address, as `open_store` takes it.
-        retention: How much history to keep.
+        retention: How many ended tasks to keep, and for how long.
 
     Raises:
-        ValueError: The address is not one of a durable store.
+        ValueError: The address is not that of a durable store.
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """

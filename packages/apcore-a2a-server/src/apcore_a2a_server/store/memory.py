@@ -30,7 +30,7 @@ from .inprocess import InProcessStore
 from .page_tokens import KEY_SIZE, PageTokens
 from .queries import Page, Query, parse_cursor
 from .task_index import (
-    END,
+    MAX_POSITION,
     ContextKey,
     Encoded,
     MessageBytes,
@@ -179,7 +179,7 @@ class InMemoryTaskStore(InProcessStore):
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> TaskListResult:
         """Return a page of records of all owners, the most recently created first."""
-        position = END if cursor is None else parse_cursor(cursor)
+        position = MAX_POSITION if cursor is None else parse_cursor(cursor)
         self._drop_expired()
         matching_tasks = (
             stored
@@ -197,7 +197,9 @@ class InMemoryTaskStore(InProcessStore):
         get_number, total = attrgetter(query.order), 0
         sorted_parts: list[Iterable[StoredTask]] = []
         for index in self._indexes(query):
-            index_tasks, index_total = index.find(query, END if position is None else position)
+            index_tasks, index_total = index.find(
+                query, MAX_POSITION if position is None else position
+            )
             sorted_parts.append(index_tasks)
             total += index_total
         matching_tasks = merge(*sorted_parts, key=get_number, reverse=True)
@@ -452,7 +454,7 @@ class InMemoryTaskStore(InProcessStore):
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
-        """Delete an ended task, and its messages from a conversation that has open tasks."""
+        """Delete an ended task and, if its conversation has open tasks, its messages in it."""
         context = self._contexts[self._tasks[task_id].key]
         if context.open_tasks:
             remaining = tuple(message for message in context.messages if message[0] != task_id)

@@ -49,7 +49,7 @@ class OperatorPort:
         return ""
 
     async def replicas(self) -> Sequence[Replica]:
-        """Return the replicas that share the store, without those that have not reported lately."""
+        """Return the replicas that share the store and have reported lately."""
         return ()
 
     async def remove_replica(self, replica_id: str) -> None:

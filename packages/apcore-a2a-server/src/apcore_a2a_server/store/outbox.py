@@ -94,12 +94,12 @@ class WebhookQueue:
 
 @dataclass(slots=True)
 class WebhookHistory:
-    """The last attempts of a webhook, and the first notification that its latest failure gave up.
+    """The last attempts of a webhook, and what was given up when it last failed.
 
     Attributes:
         config: the push config of the webhook.
         attempts: the attempts as text.
-        given_up_version: the version of that notification; 0 for none.
+        given_up_version: the version of the first notification that was given up then; 0 for none.
     """
 
     config: TaskPushNotificationConfig
@@ -107,8 +107,9 @@ class WebhookHistory:
     given_up_version: int = 0
 
 
-DueQueue: TypeAlias = tuple[int, WebhookQueue]
-QueuesByHost: TypeAlias = OrderedDict[str, deque[DueQueue]]
+DueEntry: TypeAlias = tuple[int, WebhookQueue]
+"""The ticket of an entry in the due queues, and its queue."""
+QueuesByHost: TypeAlias = OrderedDict[str, deque[DueEntry]]
 
 
 class Outbox:
@@ -138,7 +139,7 @@ class Outbox:
         self.bytes = 0
         self._bytes_of: Counter[str] = Counter()
         self._max_pending = sys.maxsize
-        self._failing: dict[str, None] = {}
+        self._tasks_with_failures: dict[str, None] = {}
         self._dead_letters = 0
 
     @property
@@ -167,7 +168,7 @@ class Outbox:
     def requeue(self, record: TaskRecord, webhook: Webhook, events: Sequence[Event]) -> int:
         """Add notifications of earlier *events* for a webhook; return how many are pending then.
 
-        A webhook of protocol 0.3 gets the task as of the delivery, with the status of the event.
+        A webhook of protocol 0.3 gets the task as it is at delivery, with the event's status.
         """
         queue = self._queue_of(record, webhook)
         pending_versions = {event.version for event in queue.events}
@@ -231,7 +232,7 @@ class Outbox:
         """Delete a notification that was delivered; the next one becomes due."""
         queue = self._claimed_queue(notification)
         if queue is not None:
-            self._record(queue, attempt)
+            self._add_attempt(queue, attempt)
             self._subtract(queue, [queue.events.pop(0)])
             self._restart(queue)
 
@@ -241,14 +242,14 @@ class Outbox:
         """Make a notification due again in *seconds*."""
         queue = self._claimed_queue(notification)
         if queue is not None:
-            self._record(queue, attempt)
+            self._add_attempt(queue, attempt)
             self._schedule(queue, seconds)
 
     def fail(self, notification: Notification, reason: str, attempt: Attempt | None = None) -> int:
         """Mark a webhook as failed, unless it was replaced; return the number of dropped events."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and not queue.failure:
-                self._record(queue, attempt)
+                self._add_attempt(queue, attempt)
                 return self._fail(queue, reason)
         return 0
 
@@ -263,7 +264,7 @@ class Outbox:
         return WebhookStatus(task_id, record.owner, webhook, pending, due, attempts)
 
     def first_given_up_version(self, task_id: str, config_id: str) -> int:
-        """Return the version of the first notification that the latest failure gave up, or 0."""
+        """Return the version of the first notification given up at the latest failure, or 0."""
         history = self._histories.get(task_id, {}).get(config_id)
         return 0 if history is None else history.given_up_version
 
@@ -304,11 +305,11 @@ class Outbox:
 
     def tasks_with_failures(self) -> list[str]:
         """Return the ids of tasks with webhooks whose failure has not been saved."""
-        return [*self._failing]
+        return [*self._tasks_with_failures]
 
     def with_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
         """Return *webhooks* with the failures that have not been saved."""
-        if task_id not in self._failing:
+        if task_id not in self._tasks_with_failures:
             return webhooks
         queues = self._queues.get(task_id, ())
         failures = {queue.webhook.config.id: queue.failure for queue in queues if queue.failure}
@@ -318,7 +319,7 @@ class Outbox:
         ]
 
     def forget_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Forget a task's failures, except of webhooks that are active in the saved *webhooks*."""
+        """Forget a task's failures, except those of webhooks that were saved as active."""
         active_ids = {webhook.config.id for webhook in webhooks if not webhook.failure}
         failed_queues = [queue for queue in self._queues.get(task_id, ()) if queue.failure]
         saved_queues = [
@@ -327,7 +328,7 @@ class Outbox:
         for queue in saved_queues:
             self._remove(queue)
         if len(saved_queues) == len(failed_queues):
-            self._failing.pop(task_id, None)
+            self._tasks_with_failures.pop(task_id, None)
 
     def _pending_queues(self) -> Iterator[WebhookQueue]:
         """Yield the queues that have events, task by task."""
@@ -359,7 +360,7 @@ class Outbox:
         if not histories:
             self._histories.pop(task_id, None)
 
-    def _record(self, queue: WebhookQueue, attempt: Attempt | None) -> None:
+    def _add_attempt(self, queue: WebhookQueue, attempt: Attempt | None) -> None:
         """Add an attempt to those of a webhook."""
         history = None if attempt is None else self._history(queue)
         if attempt is not None and history is not None:
@@ -411,7 +412,7 @@ class Outbox:
         queues_by_host.setdefault(queue.host, deque()).append((queue.ticket, queue))
 
     def _move_due(self) -> None:
-        """Move the queues whose due time has come from the heap to the due queues."""
+        """Move the queues that are due by now from the heap to the due queues."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0][0] <= now:
             _, ticket, queue = heappop(self._scheduled)
@@ -439,8 +440,8 @@ class Outbox:
         """Return the queue of a notification; None if its claim or its webhook is outdated."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and queue.events:
-                head = queue.events[0].version, queue.attempts
-                if head == (notification.version, notification.attempts):
+                current_claim = queue.events[0].version, queue.attempts
+                if current_claim == (notification.version, notification.attempts):
                     return queue
         return None
 
@@ -449,7 +450,7 @@ class Outbox:
         history = self._history(queue) if queue.events else None
         if history is not None:
             history.given_up_version = queue.events[0].version
-        self._failing[queue.task_id] = None
+        self._tasks_with_failures[queue.task_id] = None
         if reason is TOO_MANY:
             self._dead_letters += len(queue.events)
         return self._clear(queue)

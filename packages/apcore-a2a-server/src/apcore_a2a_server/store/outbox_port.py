@@ -34,7 +34,7 @@ class OutboxPort(ABC):
 
     @abstractmethod
     async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Lease due notifications, at most the next one of each webhook."""
+        """Claim due notifications, at most the next one of each webhook."""
 
     @abstractmethod
     async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
@@ -54,9 +54,9 @@ class OutboxPort(ABC):
     async def give_up(
         self, notification: Notification, reason: str, attempt: Attempt | None = None
     ) -> int:
-        """Mark the webhook as failed and drop its notifications; return how many.
+        """Mark the webhook as failed and give up its notifications; return how many.
 
-        A durable store keeps them as dead letters.
+        A durable store keeps them as dead letters; other stores drop them.
         """
 
     @abstractmethod
@@ -80,15 +80,15 @@ class OutboxPort(ABC):
 
     @property
     def backlog(self) -> Backlog:
-        """The pending notifications at the last count."""
+        """Figures about the pending notifications, as of the last count."""
         return self._backlog
 
     @abstractmethod
     async def limit_backlog(self, max_pending: int) -> int:
         """Limit the pending notifications of each owner to *max_pending*.
 
-        The webhooks whose notifications exceed the limit fail, and all of their notifications are
-        given up. `backlog` is updated.
+        A webhook with notifications beyond the limit fails, and all of its notifications are given
+        up. `backlog` is updated.
 
         Returns:
             The number of notifications that were given up.

@@ -17,8 +17,9 @@ TAG_SIZE, POSITION_SIZE = 16, 8  # bytes
 class PageTokens:
     """Tokens for positions in a list; clients can neither read nor forge them.
 
-    A token is the tag of its position, and the position masked with a value derived from the tag.
-    It is valid for one owner or owner prefix and one order, at every replica with the same key.
+    A token consists of an authentication tag and of a position that is masked with a value derived
+    from the tag. It is valid for one owner or owner prefix and one order, at every replica with the
+    same key.
 
     Args:
         key: The secret key, which the store keeps beside its tasks.

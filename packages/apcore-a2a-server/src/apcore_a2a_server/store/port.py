@@ -189,8 +189,8 @@ class NewTask(Struct, frozen=True):
 
     def slim_events(self) -> list[Event]:
         """Return the events with gaps for the large messages of the task."""
-        # A small task has no large messages. If `first` is negative, messages were not counted, and
-        # those that are left out could not be found again.
+        # A small task has no large messages. If the record's `first` is negative, its messages were
+        # not counted, and large ones that are left out could not be found again.
         if self.size < LARGE_MESSAGE or self.record.first < 0:
             return [*self.events]
         return [event.without_large() for event in self.events]
@@ -233,8 +233,8 @@ class Retention:
     """How much history a store keeps.
 
     A durable store deletes conversations whose tasks all ended more than `log_ttl` ago, together
-    with these tasks and their event logs, and the oldest ended tasks beyond `max_logs`. For an
-    in-process store, these values apply to the logs, not to the tasks.
+    with these tasks and their event logs. It also deletes the oldest ended tasks beyond `max_logs`.
+    For an in-process store, these values apply to the logs, not to the tasks.
 
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
@@ -456,9 +456,9 @@ class Store(OperatorPort, OutboxPort):
     async def renewing(self) -> AsyncGenerator[Renew]:
         """Yield a function that renews leases.
 
-        All of this runs in the event loop of the heartbeat's thread. A shared store whose
-        connections belong to one event loop opens other connections here.
-        This default does not save the report of the replica.
+        The function, and this method, run in the event loop of the heartbeat's thread. A shared
+        store whose connections belong to one event loop opens other connections here. This default
+        does not save the report of the replica.
         """
 
         async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 MAX_HOST_LENGTH = 60
 """Maximum number of characters of a host's name."""
-REPLICA_TTL_IN_LEASES = 4
+REPLICA_TTL_IN_LEASE_DURATIONS = 4
 """Number of lease durations for which a replica stays listed after its last report."""
 
 

@@ -41,7 +41,7 @@ def task_columns(record: TaskRecord) -> dict[str, Any]:
     """Return the columns of a task without its owner.
 
     Large messages of the history are stored in rows of their own, and the body has gaps instead.
-    If the messages were not counted, these rows could not be found again, so the body has no gaps.
+    The rows are found by `record.first`: if it is negative (unknown), the body has no gaps.
     """
     task = record.task
     return {
@@ -77,18 +77,18 @@ def event_columns(event: Event) -> dict[str, Any]:
     return {"version": event.version, "body": pack_payload(event.payload)}
 
 
-def missing_messages(task: Task, first: int = 0) -> dict[str, Any] | None:
+def missing_messages(task: Task, earlier_count: int = 0) -> dict[str, Any] | None:
     """Return the parameters of a query for the messages that a history lacks; None if it has all.
 
     Args:
         task: The task.
-        first: How many messages of the task came before those in its history.
+        earlier_count: How many messages of the task came before those in its history.
     """
     missing = gaps(task)
     if not missing:
         return None
     limit = missing[-1] - missing[0] + 1
-    return {"task_id": task.id, "offset": first + missing[0], "limit": limit}
+    return {"task_id": task.id, "offset": earlier_count + missing[0], "limit": limit}
 
 
 def fill_gaps(task: Task, bodies: Sequence[bytes]) -> None:
@@ -158,7 +158,7 @@ def notification_columns(
 ) -> dict[str, Any]:
     """Return the parameters that identify a notification, its claim and its webhook.
 
-    Also return the line of *attempt*, if any, and the maximum size of a webhook's lines.
+    Also return *attempt* as a line of text, and the maximum size of all attempts of a webhook.
     """
     return {
         "line": "" if attempt is None else attempt.line(),

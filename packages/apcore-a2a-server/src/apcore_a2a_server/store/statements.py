@@ -1,4 +1,4 @@
-"""SQL files: statements by their names."""
+"""The statements of SQL files, by their names."""
 
 import re
 from collections.abc import Callable

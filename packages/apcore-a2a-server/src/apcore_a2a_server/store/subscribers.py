@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from .live import LiveTasks, Waiter
 from .port import Event
 
-Events: TypeAlias = AsyncGenerator[Sequence[Event]]
-"""The events of a stream; each item has the next ones, in their order.
+EventBatches: TypeAlias = AsyncGenerator[Sequence[Event]]
+"""A stream of events; each item is a batch of the next ones, in their order.
 
-An empty item is a keep-alive, after a time without events.
+An empty batch is a keep-alive, after a time without events.
 """
 
 
@@ -31,7 +31,7 @@ async def follow(
     until: frozenset[TaskState] = SETTLED,
     on_pause: Callable[[], None] | None = None,
     idle: float = 15,
-) -> Events:
+) -> EventBatches:
     """Yield the events of a task after version *after*, until the task is in a state of *until*.
 
     Args:
@@ -88,8 +88,8 @@ async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | N
     """Return the state of a task, for a reader whose last version is *after*.
 
     Returns:
-        The state; `WORKING` if the task has later events; None if the task has been deleted, or is
-        not live in a store that is not durable.
+        The state; `WORKING`, so that the reader reads on, if the task has later events; None if the
+        task has been deleted, or is not live in a store that is not durable.
     """
     live = tasks.current(task_id)
     record = live.record if live is not None else None
@@ -100,7 +100,7 @@ async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | N
     return record.task.status.state if record.version <= after else WORKING
 
 
-async def last_status(record: TaskRecord) -> Events:
+async def last_status(record: TaskRecord) -> EventBatches:
     """Yield the last status of a task that has ended (FR-MSG-006.4)."""
     task = record.task
     status = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)

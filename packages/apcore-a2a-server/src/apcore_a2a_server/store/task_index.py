@@ -19,14 +19,14 @@ from .queries import Query
 Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
-MAX_UNLISTED = 100
-"""Number of tasks above which an index sorts ended tasks into lists, which take more memory."""
+MAX_UNSORTED = 100
+"""Number of tasks above which an index moves ended tasks to lists, which take more memory."""
 
 MAX_BLOCK = 512
 """Maximum number of items in a block of a `Listing`, so that adding an item moves few others."""
 
-END = 2**63 - 1
-"""A position after all tasks."""
+MAX_POSITION = 2**63 - 1
+"""A position above those of all tasks: a query without a cursor begins there."""
 
 T = TypeVar("T")
 ContextKey: TypeAlias = tuple[str, str]
@@ -40,6 +40,8 @@ _time = attrgetter("time")
 # Stored tasks are many, and form no cycles: the garbage collector need not scan them.
 class StoredTask(Struct, gc=False):
     """A task as bytes, and values by which queries find it without reading the bytes.
+
+    Attributes that are not described here are those of `TaskRecord` or of its task.
 
     Attributes:
         key: the key of its conversation.
@@ -178,7 +180,7 @@ class Listing(Generic[T]):
 
 
 class EndedTasks:
-    """The listed tasks that have ended in one state."""
+    """The tasks of an index that have ended in one state, in sorted lists."""
 
     __slots__ = ("_disorder", "created", "updated")
 
@@ -186,7 +188,7 @@ class EndedTasks:
         self.created: Listing[StoredTask] = Listing(_created)
         self.updated: Listing[StoredTask] = Listing(_updated)
         self._disorder = 0
-        """`updated` of the last task whose time was before that of its predecessor; 0 for none."""
+        """`updated` of the last task with an earlier time than the task before it; 0 for none."""
 
     def add(self, task: StoredTask) -> None:
         """Add a task that has ended after those added before."""
@@ -209,65 +211,65 @@ class EndedTasks:
     def since(self, time: float) -> Iterable[StoredTask]:
         """Return the tasks that have ended since a time, and perhaps earlier ones."""
         earlier = self.updated.count_before(time, _time) if self.is_in_order else 0
-        return islice(self.updated.before(END), len(self.updated) - earlier)
+        return islice(self.updated.before(MAX_POSITION), len(self.updated) - earlier)
 
 
 class TaskIndex(Struct, gc=False):
     """The tasks of one owner, or of one conversation.
 
     Attributes:
-        unlisted: tasks by id: all, or if `listed` is used, only those that have not ended.
-        listed: the ended tasks by state, if there are many tasks.
+        unsorted: tasks by id: all, or if `ended_by_state` is used, only those that have not ended.
+        ended_by_state: sorted lists of the ended tasks, if there are many tasks.
     """
 
-    unlisted: dict[str, StoredTask] = {}
-    listed: dict[TaskState, EndedTasks] | None = None
+    unsorted: dict[str, StoredTask] = {}
+    ended_by_state: dict[TaskState, EndedTasks] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.unlisted or self.listed)
+        return bool(self.unsorted or self.ended_by_state)
 
     def __iter__(self) -> Iterator[StoredTask]:
-        return chain(self.unlisted.values(), *(ended.updated for ended in self._lists()))
+        return chain(self.unsorted.values(), *(ended.updated for ended in self._lists()))
 
     def add(self, task: StoredTask) -> None:
         """Add a task that was just saved."""
-        self.unlisted[task.id] = task
+        self.unsorted[task.id] = task
         if task.state not in TERMINAL:
             return
-        if self.listed:
-            self._list(task)
-        elif len(self.unlisted) > MAX_UNLISTED:
-            for ended_task in [*filter(_has_ended, self.unlisted.values())]:
-                self._list(ended_task)
+        if self.ended_by_state:
+            self._move_to_list(task)
+        elif len(self.unsorted) > MAX_UNSORTED:
+            for ended_task in [*filter(_has_ended, self.unsorted.values())]:
+                self._move_to_list(ended_task)
 
-    def _list(self, task: StoredTask) -> None:
+    def _move_to_list(self, task: StoredTask) -> None:
         """Move an ended task to the list of its state."""
-        del self.unlisted[task.id]
-        self.listed = self.listed or {}
-        if task.state not in self.listed:
-            self.listed[task.state] = EndedTasks()
-        self.listed[task.state].add(task)
+        del self.unsorted[task.id]
+        self.ended_by_state = self.ended_by_state or {}
+        if task.state not in self.ended_by_state:
+            self.ended_by_state[task.state] = EndedTasks()
+        self.ended_by_state[task.state].add(task)
 
     def _lists(self, state: TaskState | None = None) -> list[EndedTasks]:
         """Return the lists of a state, or of all states."""
-        lists = (self.listed or {}).items()
+        lists = (self.ended_by_state or {}).items()
         return [tasks for list_state, tasks in lists if state in (None, list_state)]
 
     def remove(self, task: StoredTask) -> bool:
         """Remove a task that was added; return whether no tasks are left."""
-        if self.unlisted.pop(task.id, None) is None and self.listed:
-            listed_tasks = self.listed[task.state]
+        if self.unsorted.pop(task.id, None) is None and self.ended_by_state:
+            listed_tasks = self.ended_by_state[task.state]
             listed_tasks.remove(task)
             if listed_tasks.updated.first is None:
-                del self.listed[task.state]
-        return not (self.unlisted or self.listed)
+                del self.ended_by_state[task.state]
+        return not (self.unsorted or self.ended_by_state)
 
     @property
     def oldest_ended(self) -> StoredTask | None:
         """The task that ended longest ago; None if no task has ended."""
-        if not self.listed:
-            return next(filter(_has_ended, self.unlisted.values()), None)
-        oldest_tasks = [ended.updated.first for ended in self.listed.values()]
+        if not self.ended_by_state:
+            return next(filter(_has_ended, self.unsorted.values()), None)
+        oldest_tasks = [ended.updated.first for ended in self.ended_by_state.values()]
         if len(oldest_tasks) == 1:
             return oldest_tasks[0]
         return min(filter(None, oldest_tasks), key=_updated)
@@ -275,19 +277,19 @@ class TaskIndex(Struct, gc=False):
     def ended_tasks(self) -> Iterator[StoredTask]:
         """Return the tasks that have ended, starting with the one that ended longest ago."""
         lists = [ended.updated for ended in self._lists()]
-        listed = lists[0] if len(lists) == 1 else merge(*lists, key=_updated)
-        return chain(listed, filter(_has_ended, self.unlisted.values()))
+        sorted_tasks = lists[0] if len(lists) == 1 else merge(*lists, key=_updated)
+        return chain(sorted_tasks, filter(_has_ended, self.unsorted.values()))
 
     def find(self, query: Query, position: int) -> tuple[Iterable[StoredTask], int]:
         """Return the tasks that match a query's state and time, newest first, and how many match.
 
         Args:
-            query: The query, whose owner and context these tasks have.
+            query: A query that the owner and the context of all these tasks match.
             position: Only tasks with a lower number are returned; all that match are counted.
         """
         get_number, since = attrgetter(query.order), query.after or 0
         ended_lists = self._lists(query.state)
-        searched: Iterable[StoredTask] = self.unlisted.values()
+        searched: Iterable[StoredTask] = self.unsorted.values()
         # only lists in the order of their times can be cut off at `since`
         if since and not (
             query.order == "updated" and all(tasks.is_in_order for tasks in ended_lists)
@@ -348,7 +350,7 @@ class MessageBytes:
 def large_messages(
     task: Task, known_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
 ) -> list[Encoded]:
-    """Return the large messages of a history with their bytes, taken from *kept_bodies* if equal.
+    """Return the large messages of a history with their bytes; equal *kept_bodies* are reused.
 
     Args:
         task: The task with the history.

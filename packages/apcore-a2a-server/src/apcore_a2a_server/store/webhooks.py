@@ -16,7 +16,7 @@ WEBHOOK_GONE = "the webhook was deleted"
 """Failure of a notification whose webhook was deleted."""
 MAX_WEBHOOKS = 10
 """Maximum number of webhooks of a task."""
-MAX_ATTEMPTS = 20
+MAX_KEPT_ATTEMPTS = 20
 """Maximum number of attempts of a webhook that are kept."""
 MAX_ATTEMPTS_SIZE = 1600
 """Maximum size of a webhook's attempts as text, in characters: a line has at most 80."""
@@ -139,7 +139,7 @@ def with_attempt(text: str, attempt: Attempt) -> str:
 def attempts_from(text: str) -> list[Attempt]:
     """Return the attempts in *text*, the newest first; a last line that was cut off is left out."""
     attempts: list[Attempt] = []
-    for line in text.split("\n")[:-1][:MAX_ATTEMPTS]:
+    for line in text.split("\n")[:-1][:MAX_KEPT_ATTEMPTS]:
         at, seconds, result, status, reason = line.split(" ")
         outcome = cast("AttemptResult", result), int(status), cast("AttemptReason", reason)
         attempts.append(Attempt(float(at), float(seconds), *outcome))
@@ -154,7 +154,7 @@ class WebhookQuery:
         task_id: the task; None for all tasks.
         owner: the owner of the tasks; None for all owners.
         owner_prefix: the prefix of the owners' names, if `owner` is None; empty for all owners.
-        state: the state of the webhooks: active, failed, or all for any.
+        state: the state of the webhooks, `active` or `failed`; `all` for both.
         limit: the maximum number of webhooks to return.
     """
 
@@ -179,7 +179,7 @@ class WebhookStatus:
         webhook: the webhook.
         pending: the number of its pending notifications.
         due: when the next attempt is due, in seconds since 1970; None if no notification is
-            pending. While an attempt is made, this is the time at which its claim expires.
+            pending. During an attempt, this is when the claim on its notification expires.
         attempts: the last attempts, the newest first.
     """
 
@@ -197,8 +197,8 @@ class ClaimRequest:
 
     Attributes:
         limit: the maximum number of notifications to claim.
-        per_host: the maximum of one owner for one host.
-        per_owner: the maximum of one owner.
+        per_host: the maximum number for one owner and one host.
+        per_owner: the maximum number for one owner.
         hosts: pairs of owner and host to claim nothing for, as they have no free slot.
         owners: owners to claim nothing for, as they have no free slot.
         seconds: how long the claimed notifications are leased.

@@ -89,14 +89,14 @@ def _client(
 
 def _check(arguments: SimpleNamespace, out: Printer) -> int:
     """Check an agent, and print each result and a verdict."""
-    from .check import Check, check, verdict  # needs a2a-sdk, which is slow to import
+    from .check import CheckResult, check, verdict  # needs a2a-sdk, which is slow to import
 
-    checks: list[Check] = []
+    results: list[CheckResult] = []
     for result in check(partial(_client, arguments), arguments):
         out.check(*result)
-        checks.append(result)
-    has_failed = any(result.outcome == "FAILED" for result in checks)
-    out.verdict(verdict(checks), checks)
+        results.append(result)
+    has_failed = any(result.outcome == "FAILED" for result in results)
+    out.verdict(verdict(results), results)
     return FAILED if has_failed else SUCCESS
 
 
@@ -204,8 +204,10 @@ def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLin
         lines.hide()
 
 
-def _follow(client: SyncA2AClient, task: Task, out: Printer, *, cancels: bool = True) -> Task:
-    """Show the progress of a task until it is settled; Ctrl+C cancels it if *cancels*."""
+def _follow(
+    client: SyncA2AClient, task: Task, out: Printer, *, cancel_on_ctrl_c: bool = True
+) -> Task:
+    """Show the progress of a task until it is settled; by default, Ctrl+C cancels it."""
     try:
         with _progress(out) as progress:
             progress.show(task)
@@ -213,7 +215,7 @@ def _follow(client: SyncA2AClient, task: Task, out: Printer, *, cancels: bool = 
                 task = apply_event(task, event)
                 progress.show(task)
     except KeyboardInterrupt:
-        if cancels:
+        if cancel_on_ctrl_c:
             _cancel(client, task)
         raise
     return task
@@ -231,7 +233,7 @@ def _send_streaming(
                 if isinstance(event, TaskArtifactUpdateEvent):
                     progress.hide()
                     out.chunk(event.artifact.value)
-                elif isinstance(event, Restarted) and out.chunks:
+                elif isinstance(event, Restarted) and out.chunk_count:
                     progress.hide()
                     out.restarted()
                 elif progress.has_news(task):
@@ -270,7 +272,7 @@ def _show_outcome(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
     elif arguments.output and task.artifacts:
         for path in save(task, arguments.output):
             out.saved(path)
-    elif not (out.chunks and task.artifacts):
+    elif not (out.chunk_count and task.artifacts):
         out.result(task)
     return _exit_code(task)
 
@@ -306,7 +308,7 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
     task = client.cancel_task(arguments.task) if arguments.cancel else None
     task = task or client.get_task(arguments.task)
     if arguments.follow:
-        task = _follow(client, task, out, cancels=False)
+        task = _follow(client, task, out, cancel_on_ctrl_c=False)
     out.task(task)
     for path in save(task, arguments.output) if arguments.output else ():
         out.saved(path)
@@ -326,7 +328,7 @@ def show_webhooks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printe
 
 
 def test_webhook(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
-    """Send a test to a webhook; fail if it was not delivered."""
+    """Send a test notification to a webhook; fail if it was not delivered."""
     attempt = client.test_webhook(arguments.task, arguments.config)
     out.attempt(attempt)
     return SUCCESS if attempt.get("result") == "delivered" else FAILED

@@ -25,21 +25,21 @@ from apcore_a2a_client.discovery import CARD_PATHS
 from apcore_a2a_client.tasks import apply_event
 from apcore_a2a_core import clean
 
+from .raw_client import Answer, RawClient
 from .sending import message_of, takes_text_only
-from .wire import Answer, Wire
 
 VERSIONS = ("1.0", "0.3")
 MAX_PROBLEMS = 10
 """Maximum number of problems of a card that are listed."""
-DANGEROUS = {"destructive", "requires-approval"}
-"""Tags of skills that are called only if the user names them."""
-UNKNOWN_TASK = "no-such-task-of-apcore-a2a-check"
+DANGEROUS_TAGS = {"destructive", "requires-approval"}
+"""A skill with one of these tags is called only if the user names the skill."""
+UNKNOWN_TASK_ID = "no-such-task-of-apcore-a2a-check"
 UNKNOWN_METHOD = "NoSuchMethodOfApcoreA2aCheck"
-METHODS = {
+STREAM_METHODS = {
     "1.0": ("SubscribeToTask", "SendStreamingMessage"),
     "0.3": ("tasks/resubscribe", "message/stream"),
 }
-"""The methods that return a stream: for an existing task, and for a new message."""
+"""By version, the methods that stream an existing task, and the answer to a new message."""
 MALFORMED = b'{"jsonrpc": "2.0", "id": 1, "method": '
 PARSE_ERROR, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32601, -32602  # JSON-RPC 2.0 §5.1
 TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004  # A2A 1.0 §5.4
@@ -47,7 +47,7 @@ TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004  # A2A 1.0 §5.4
 Outcome = Literal["ok", "FAILED", "skipped"]
 
 
-class Check(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check.
 
     Attributes:
@@ -95,7 +95,7 @@ def _skip_if_busy(answer: Answer) -> None:
         raise Skipped(f"the agent is too busy to answer: {answer}")
 
 
-def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[Check]:
+def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[CheckResult]:
     """Try an agent, and yield the result of each check.
 
     Args:
@@ -114,26 +114,29 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
     offered_versions = {interface.protocol_version[:3] for interface in card.supported_interfaces}
     for version in VERSIONS:
         if version not in offered_versions:
-            yield Check(version, "skipped", "the card does not offer this version")
+            yield CheckResult(version, "skipped", "the card does not offer this version")
         elif arguments.protocol in (None, version):
-            with Wire(timeout=arguments.timeout) as wire, new_client(version, wire) as client:
-                yield from _VersionChecks(client, wire, card, arguments, version).run()
+            raw_client = RawClient(timeout=arguments.timeout)
+            with raw_client, new_client(version, raw_client) as client:
+                yield from _VersionChecks(client, raw_client, card, arguments, version).run()
 
 
-def check_card(document: Any) -> Iterator[Check]:
+def check_card(document: Any) -> Iterator[CheckResult]:
     """Check the JSON of an Agent Card against the schemas of the versions that it claims."""
     if not isinstance(document, dict):
-        yield Check("card", "skipped", "it can't be read without credentials")
+        yield CheckResult("card", "skipped", "it can't be read without credentials")
         return
     claims = {"1.0": "supportedInterfaces" in document, "0.3": "url" in document}
     if not any(claims.values()):
-        yield Check("card", "FAILED", "it has neither supportedInterfaces (1.0) nor url (0.3)")
+        yield CheckResult(
+            "card", "FAILED", "it has neither supportedInterfaces (1.0) nor url (0.3)"
+        )
     for version, find_problems in (("1.0", _find_problems_1_0), ("0.3", _find_problems_0_3)):
         if claims[version]:
             problems = find_problems(document)
             summary = "; ".join(problems[:MAX_PROBLEMS])
             details = summary or f"valid by the schema of {version}"
-            yield Check(f"{version} card", "FAILED" if problems else "ok", details)
+            yield CheckResult(f"{version} card", "FAILED" if problems else "ok", details)
 
 
 def _find_problems_1_0(document: Any) -> list[str]:
@@ -187,23 +190,28 @@ class _VersionChecks:
     """The checks of one protocol version."""
 
     def __init__(
-        self, client: SyncA2AClient, wire: Wire, card: AgentCard, arguments: Any, version: str
+        self,
+        client: SyncA2AClient,
+        raw_client: RawClient,
+        card: AgentCard,
+        arguments: Any,
+        version: str,
     ) -> None:
         self._client = client
-        self._wire = wire
+        self._raw_client = raw_client
         self._card = card
         self._version = version
         self._skill_id, self._message = _choose_message(card, arguments)
         self._task: Task | None = None
         skill = card.skill(self._skill_id or "")
-        is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS
+        is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS_TAGS
         self._skip_reason = (
             "the only skill is destructive or needs approval: name it to call it"
             if is_dangerous
             else ""
         )
 
-    def run(self) -> Iterator[Check]:
+    def run(self) -> Iterator[CheckResult]:
         """Make each check, and yield its result."""
         for method in (
             self.send,
@@ -217,13 +225,13 @@ class _VersionChecks:
         ):
             name = f"{self._version} {method.__name__.replace('_', ' ')}"
             try:
-                yield Check(name, "ok", method())
+                yield CheckResult(name, "ok", method())
             except Skipped as reason:
-                yield Check(name, "skipped", str(reason))
+                yield CheckResult(name, "skipped", str(reason))
             except CredentialsRefusedError:  # the command asks whether to send the credentials
                 raise
             except (A2AError, ProtocolViolation, httpx.HTTPError) as error:
-                yield Check(name, "FAILED", f"{type(error).__name__}: {error}")
+                yield CheckResult(name, "FAILED", f"{type(error).__name__}: {error}")
 
     def send(self) -> str:
         """Send a message, and wait for the task to settle."""
@@ -276,7 +284,7 @@ class _VersionChecks:
         """Get and cancel a task that does not exist."""
         for method in (self._client.get_task, self._client.cancel_task):
             try:
-                method(UNKNOWN_TASK)
+                method(UNKNOWN_TASK_ID)
             except TaskNotFoundError:
                 continue
             raise ProtocolViolation(f"{method.__name__} of an unknown task succeeded")
@@ -286,42 +294,46 @@ class _VersionChecks:
         """Call a method that does not exist."""
         if self._speaks_json_rpc():
             return _expect_code(self._call(UNKNOWN_METHOD, {}), METHOD_NOT_FOUND)
-        return _expect_status(self._wire.ask(b"", "GET", self._path(f"/{UNKNOWN_METHOD}")), 404)
+        path = self._path(f"/{UNKNOWN_METHOD}")
+        return _expect_status(self._raw_client.send_raw(b"", "GET", path), 404)
 
     def malformed_json(self) -> str:
         """Send JSON that ends too early."""
         if self._speaks_json_rpc():
-            return _expect_code(self._wire.ask(MALFORMED), PARSE_ERROR)
-        return _expect_status(self._wire.ask(MALFORMED, path=self._path("/message:send")), 400)
+            return _expect_code(self._raw_client.send_raw(MALFORMED), PARSE_ERROR)
+        path = self._path("/message:send")
+        return _expect_status(self._raw_client.send_raw(MALFORMED, path=path), 400)
 
     def refused_stream(self) -> str:
         """Request streams that the agent must refuse.
 
-        Subscribe to an unknown task; over JSON-RPC, also call the send method without a message.
+        Subscribe to an unknown task; over JSON-RPC, also request a stream without a message.
         """
         if not self._speaks_json_rpc():
-            path = self._path(f"/tasks/{UNKNOWN_TASK}:subscribe")
+            path = self._path(f"/tasks/{UNKNOWN_TASK_ID}:subscribe")
             statuses = (404,) if self._card.capabilities.streaming else (400, 404)
-            return _expect_status(self._wire.ask(b"", "GET", path), *statuses)
-        subscribe, send = METHODS[self._version]
-        codes = () if self._card.capabilities.streaming else (UNSUPPORTED_OPERATION,)
-        unknown_task = self._call(subscribe, {"id": UNKNOWN_TASK})
-        first_result = _expect_code(unknown_task, TASK_NOT_FOUND, *codes)
-        return f"{first_result}; {_expect_code(self._call(send, {}), INVALID_PARAMS, *codes)}"
+            return _expect_status(self._raw_client.send_raw(b"", "GET", path), *statuses)
+        subscribe_method, send_method = STREAM_METHODS[self._version]
+        no_stream_codes = () if self._card.capabilities.streaming else (UNSUPPORTED_OPERATION,)
+        answer = self._call(subscribe_method, {"id": UNKNOWN_TASK_ID})
+        first_result = _expect_code(answer, TASK_NOT_FOUND, *no_stream_codes)
+        answer = self._call(send_method, {})
+        return f"{first_result}; {_expect_code(answer, INVALID_PARAMS, *no_stream_codes)}"
 
     def _speaks_json_rpc(self) -> bool:
         """Let the client send a request, and return whether it was JSON-RPC."""
         with suppress(A2AServerError):
-            self._client.get_task(UNKNOWN_TASK)
-        return self._wire.is_json_rpc
+            self._client.get_task(UNKNOWN_TASK_ID)
+        return self._raw_client.is_json_rpc
 
     def _call(self, method: str, params: dict[str, Any]) -> Answer:
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return self._wire.ask(json.dumps(request).encode())
+        return self._raw_client.send_raw(json.dumps(request).encode())
 
     def _path(self, path: str) -> str:
         """Prefix *path* with the base path of the request that `_speaks_json_rpc` sent."""
-        return self._wire.last_request.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
+        last_path = self._raw_client.last_request.url.path
+        return last_path.removesuffix(f"/tasks/{UNKNOWN_TASK_ID}") + path
 
     def _require_task(self) -> Task:
         if self._task is None or not self._task.id:
@@ -359,14 +371,15 @@ def _describe(task: Task) -> str:
     return f"{kind} {task.status.state}"
 
 
-def verdict(checks: list[Check]) -> str:
+def verdict(checks: list[CheckResult]) -> str:
     """Return a sentence that sums up the checks, and a line for each that has failed.
 
     Example:
         ```python
-        from apcore_a2a.command.check import Check, verdict
+        from apcore_a2a.command.check import CheckResult, verdict
 
-        print(verdict([Check("1.0 card", "ok", "valid"), Check("1.0 send", "ok", "completed")]))
+        card = CheckResult("1.0 card", "ok", "valid")
+        print(verdict([card, CheckResult("1.0 send", "ok", "completed")]))
         #> The agent works: 2 checks ok
         ```
     """

@@ -34,7 +34,7 @@ def explore(url: str, port: int, opens_browser: bool) -> int:
     with importing("explorer", "apcore-a2a explore"):
         from apcore_a2a_explorer import proxy
     agent = str(agent_url(url))
-    asyncio.run(proxy.AgentProxy(agent, "").check())  # before the page is announced
+    asyncio.run(proxy.AgentProxy(agent, "").check())  # fail before the page is announced
 
     def announce(address: str) -> None:
         print(f"Explorer of {agent}: {address} (Ctrl+C stops it)", file=sys.stderr, flush=True)

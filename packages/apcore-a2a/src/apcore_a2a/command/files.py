@@ -61,8 +61,8 @@ def safe_name(name: str) -> str:
         #> root _nul.txt
         ```
     """
-    last_part = clean(re.split(r"[/\\\\]", name)[-1])
-    plain = re.sub(r'[\n\t:*?"<>|]', "_", last_part)
+    last_segment = clean(re.split(r"[/\\\\]", name)[-1])
+    plain = re.sub(r'[\n\t:*?"<>|]', "_", last_segment)
     path = Path(plain.lstrip(". -~").rstrip(". ") or "result")
     stem, suffix = _cut(path.stem, 150).rstrip(". "), _cut(path.suffix[:20], 40).rstrip(". ")
     is_reserved = RESERVED_NAME.fullmatch(stem.partition(".")[0].rstrip())

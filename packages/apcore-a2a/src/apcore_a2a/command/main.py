@@ -19,9 +19,9 @@ class Subcommand(NamedTuple):
     """A subcommand, and the exit codes and messages for its errors.
 
     Attributes:
-        module: The module of this package with the command, an attribute named like the subcommand.
+        module: The module of this package that defines the command under the subcommand's name.
         purpose: A sentence for the help text.
-        wrong_code: The exit code for wrong arguments.
+        wrong_arguments_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
         argument_errors: Exceptions that report wrong arguments, with messages for the user.
         unexpected_message: Format string for the message of any other exception except OSError.
@@ -29,7 +29,7 @@ class Subcommand(NamedTuple):
 
     module: str
     purpose: str
-    wrong_code: int = 1
+    wrong_arguments_code: int = 1
     interrupted_code: int = 130
     argument_errors: tuple[type[Exception], ...] = (ImportError, TypeError, ValueError)
     unexpected_message: str = "Unexpected error: {!r}"
@@ -56,7 +56,7 @@ SUBCOMMANDS = {
     "store": Subcommand(
         "store",
         "Migrate, check or prune the task store of an agent.",
-        wrong_code=2,
+        wrong_arguments_code=2,
         # the message of any other error may contain the store's password
         argument_errors=(ImportError, ValueError),
         unexpected_message="Unexpected error: {.__class__.__name__}",
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(error.format_message())
         print(f"Try '{path} --help'.", file=sys.stderr)
         _, _, names = path.partition(" ")
-        return SUBCOMMANDS[names.partition(" ")[0]].wrong_code if names else 1
+        return SUBCOMMANDS[names.partition(" ")[0]].wrong_arguments_code if names else 1
 
 
 def _import_module_of(name: str) -> Any:
@@ -144,7 +144,7 @@ def _report_error(subcommand: Subcommand, error: BaseException) -> int:
         return subcommand.interrupted_code
     if isinstance(error, subcommand.argument_errors):
         _print_error(str(error))
-        return subcommand.wrong_code
+        return subcommand.wrong_arguments_code
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
         _print_error(place + (error.strerror or str(error)).partition("\n")[0])

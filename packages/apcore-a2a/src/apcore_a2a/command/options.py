@@ -30,7 +30,7 @@ from apcore_a2a_server.fields import (
 from apcore_a2a_server.push.settings import PushSettings
 from click.core import ParameterSource
 
-from .remote import COMMON, SECRET_VARIABLE, is_on_command_line
+from .remote import CLIENT_SECRET_VARIABLE, COMMON_OPTIONS, is_on_command_line
 
 logger = logging.getLogger("apcore_a2a")
 
@@ -172,7 +172,7 @@ class _Switch(click.types.BoolParamType):
 class OptionsCommand(click.Command):
     """A command with help that lists the options by section."""
 
-    allow_extra_args = True  # parse_args rejects them with a different message
+    allow_extra_args = True  # parse_args rejects them without showing them
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; do not show an unexpected one in the error: it may be a secret."""
@@ -223,8 +223,8 @@ def _set_up_logging(ctx: click.Context) -> None:
 def warn_about_unknown_variables() -> None:
     """Warn about each environment variable that looks like an option but is not one."""
     known = {declared.variable for declared in OPTIONS.values()}
-    known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
-    known.add(SECRET_VARIABLE)
+    known |= {variable for flag in COMMON_OPTIONS if (variable := getattr(flag, "envvar", None))}
+    known.add(CLIENT_SECRET_VARIABLE)
     for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
         is_credential = f"{variable}_".startswith(f"{OPENAPI_TOKEN}_")
         is_credential |= variable.startswith(REMOTE_CREDENTIALS)
@@ -287,10 +287,12 @@ def _read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     source = ctx.get_parameter_source(name)
     if source not in SOURCES:
         return None
-    # click makes a tuple of a list, whose items may have spaces, as of the words of a flag
-    written = (ctx.default_map or {}).get(name) if source is ParameterSource.DEFAULT_MAP else None
+    # click turns lists of the config file and repeated flags into tuples; `Option.read` needs the
+    # list itself, because it splits tuples at spaces
+    is_from_file = source is ParameterSource.DEFAULT_MAP
+    config_value = (ctx.default_map or {}).get(name) if is_from_file else None
     try:
-        return OPTIONS[name].read(written if isinstance(written, list) else value)
+        return OPTIONS[name].read(config_value if isinstance(config_value, list) else value)
     except OptionError as error:
         raise CommandConfigurationError(f"{as_written(ctx, name)} {error.problem}") from None
 
@@ -355,7 +357,7 @@ def config_section(config: Any) -> dict[str, Any]:
 
 
 def _as_default(declared: Option, value: Any) -> Any:
-    """Return a value of the config file as click expects it: several for a repeatable flag."""
+    """Return a value of the config file as click expects it: a sequence for a repeatable flag."""
     if declared.kind is PAIRS and isinstance(value, MAPPING):
         return [f"{name}={item}" for name, item in value.items()]
     if declared.kind is OBJECTS and isinstance(value, MAPPING):

@@ -42,10 +42,10 @@ class ProgressLines:
     def show(self, task: Task) -> None:
         """Show the message in the status of *task*, unless it was shown."""
         if self.has_news(task):
-            self.set_shown(task)
+            self.remember_shown(task)
             self._write(str(task.status.state), progress_text(task))
 
-    def set_shown(self, task: Task) -> None:
+    def remember_shown(self, task: Task) -> None:
         """Remember the message in the status of *task* as shown."""
         self._shown = _id_and_text(task)
 
@@ -71,11 +71,11 @@ class Printer:
     """A printer of JSON to standard output, and of errors to standard error.
 
     Attributes:
-        chunks: The number of chunks that have been printed.
+        chunk_count: The number of chunks that have been printed.
         shows_states: Whether progress is also shown for a task without a message.
     """
 
-    chunks = 0
+    chunk_count = 0
     shows_states = False
 
     def card(self, card: AgentCard) -> None:
@@ -108,7 +108,7 @@ class Printer:
 
     def chunk(self, value: Any) -> None:
         """Print the value of a chunk on a line of its own."""
-        self.chunks += 1
+        self.chunk_count += 1
         self._print_json(value, indent=None)
 
     def end_chunks(self) -> None:
@@ -156,10 +156,10 @@ class Printer:
                 data = json.dumps(part.data, ensure_ascii=False, default=encode_bytes)
                 self._print_error(f"    {data}")
 
-    def error(self, error: Exception, errors: Iterable[dict[str, Any]] = ()) -> None:
-        """Print an error, with the invalid fields of the input if there are any."""
+    def error(self, error: Exception, invalid_fields: Iterable[dict[str, Any]] = ()) -> None:
+        """Print an error, and the invalid fields of the input with their messages."""
         self._print_error("apcore-a2a", str(error))
-        for entry in errors:
+        for entry in invalid_fields:
             self._print_error(f"  {entry.get('field') or 'input'}", str(entry.get("message", "")))
 
     def hint(self, text: str) -> None:

@@ -55,7 +55,9 @@ class Question:
         )
 
 
-def fill(schema: Json, read: Callable[[str], str], show: Callable[[str], None]) -> Json | None:
+def ask_for_members(
+    schema: Json, read: Callable[[str], str], show: Callable[[str], None]
+) -> Json | None:
     """Ask for the members of an object, one by one; return None if a required one stays empty.
 
     Args:

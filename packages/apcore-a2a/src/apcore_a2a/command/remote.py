@@ -21,7 +21,7 @@ task waits for input, 130 interrupted.
 
 HEADER_VARIABLES = {"authorization": "APCORE_A2A_AUTH", "x-api-key": "APCORE_A2A_API_KEY"}
 """Headers that hold credentials, and the variables to set instead."""
-SECRET_VARIABLE = "APCORE_A2A_CLIENT_SECRET"
+CLIENT_SECRET_VARIABLE = "APCORE_A2A_CLIENT_SECRET"
 HOST_AND_PORT = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?=/|$)")
 """The beginning of a URL without a scheme."""
 
@@ -160,7 +160,7 @@ def _flag(names: str, help: str) -> click.Option:
 
 
 _SECRET_SETTINGS = {"show_envvar": True, "callback": parse_secret_option}
-COMMON = (
+COMMON_OPTIONS = (
     value_option(
         "--auth",
         "TOKEN|@FILE",
@@ -179,7 +179,7 @@ COMMON = (
         "--client-id",
         "ID",
         "Get tokens by OAuth 2 client credentials; the secret comes from the variable "
-        f"{SECRET_VARIABLE}.",
+        f"{CLIENT_SECRET_VARIABLE}.",
     ),
     value_option(
         "--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."
@@ -229,10 +229,11 @@ def _run(ctx: click.Context, /, **arguments: Any) -> int:
     return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))
 
 
-def agent_command(name: str, help: str, *own_params: click.Parameter) -> click.Command:
-    """Return a command for the agent at a URL, with its own and the common options."""
-    params = [click.Argument(["url"], metavar="URL", type=complete_url), *own_params, *COMMON]
-    return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
+def agent_command(name: str, help: str, *params: click.Parameter) -> click.Command:
+    """Return a command that calls the agent at URL, with *params* and the common options."""
+    url = click.Argument(["url"], metavar="URL", type=complete_url)
+    all_params = [url, *params, *COMMON_OPTIONS]
+    return click.Command(name, callback=_run, params=all_params, help=help, epilog=EPILOG)
 
 
 output = value_option(
@@ -303,10 +304,10 @@ def credentials(ctx: click.Context) -> Any:
     flags = {n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
     if flags == names:
         raise ValueError("--auth and --api-key cannot be combined")
-    if (client := client_credentials(ctx)) is not None:
+    if (oauth_credentials := client_credentials(ctx)) is not None:
         if flags:
             raise ValueError("--client-id cannot be combined with --auth or --api-key")
-        return client
+        return oauth_credentials
     return auth if "auth" in flags or not key else APIKey(key)
 
 
@@ -320,11 +321,12 @@ def client_credentials(ctx: click.Context) -> Any:
     from apcore_a2a_client import ClientCredentials
 
     details = {name: ctx.params[name] for name in ("token_url", "issuer", "scope")}
-    client_id, client_secret = ctx.params["client_id"], os.environ.get(SECRET_VARIABLE, "").strip()
+    client_id = ctx.params["client_id"]
+    client_secret = os.environ.get(CLIENT_SECRET_VARIABLE, "").strip()
     if not client_id:
         if names := [name for name, value in details.items() if value]:
             raise ValueError(f"--{names[0].replace('_', '-')} needs --client-id")
         return None
     if not client_secret:
-        raise ValueError(f"--client-id needs the secret in the variable {SECRET_VARIABLE}")
+        raise ValueError(f"--client-id needs the secret in the variable {CLIENT_SECRET_VARIABLE}")
     return ClientCredentials(client_id=client_id, client_secret=client_secret, **details)

@@ -1,4 +1,4 @@
-"""`apcore-a2a serve`: an agent from the modules of its targets (FR-CMD-001).
+"""`apcore-a2a serve`: serve the modules of the targets as an agent (FR-CMD-001).
 
 Exit codes: 0 after a clean shutdown, 1 for a wrong configuration, 2 if the server could not run.
 """
@@ -94,8 +94,8 @@ def _choose_targets(
     """
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
-    is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
-    if targets and not (folder and is_flag):
+    is_set_by_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
+    if targets and not (folder and is_set_by_flag):
         return [*targets]
     if has_other_modules and not folder:
         return []
@@ -238,10 +238,10 @@ def _api_key_authenticator(
         raise ValueError(f"{option_name(bearer_options[0])} applies only to --auth-type bearer")
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
-    keys = _file_or_text(key)
-    if isinstance(keys, Path):
-        return package.APIKeyAuthenticator(keys)
-    return package.APIKeyAuthenticator({keys: "client"}, source=option_name("auth_key"))
+    file_or_key = _file_or_text(key)
+    if isinstance(file_or_key, Path):
+        return package.APIKeyAuthenticator(file_or_key)
+    return package.APIKeyAuthenticator({file_or_key: "client"}, source=option_name("auth_key"))
 
 
 def _file_or_text(value: str) -> str | Path:

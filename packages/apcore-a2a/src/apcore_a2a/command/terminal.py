@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .printers import Printer, ProgressLines, clean, encode_bytes, progress_text
-from .questions import Question, fill
+from .questions import Question, ask_for_members
 
 COLORS = {
     TaskState.COMPLETED: "green",
@@ -146,7 +146,7 @@ class Terminal(Printer):
 
     def chunk(self, value: Any) -> None:
         """Print a chunk, continuing the line of the previous one if both are text."""
-        self.chunks += 1
+        self.chunk_count += 1
         if isinstance(value, str):
             self._out.out(clean(value), end="", highlight=False)
             sys.stdout.flush()
@@ -180,7 +180,7 @@ class Terminal(Printer):
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | dict[str, Any] | None:
-        """Ask the question of a paused task, and return the answer; None if there is no answer.
+        """Ask the user what a paused task asks, and return the answer; None if there is no answer.
 
         Only an interactive command asks. A question with a JSON Schema is answered value by value.
         """
@@ -190,7 +190,9 @@ class Terminal(Printer):
         self._print_question(question)
         try:
             if question.schema:
-                return fill(question.schema, self._read, lambda text: self._err.print(Text(text)))
+                return ask_for_members(
+                    question.schema, self._read, lambda text: self._err.print(Text(text))
+                )
             return self._read() or None
         except EOFError:
             self._err.print()
@@ -241,7 +243,7 @@ class LiveProgressLine(ProgressLines):
         if task.status.state.is_settled:
             self.hide()
         elif self._is_eager or self._is_visible or self.has_news(task):
-            self.set_shown(task)
+            self.remember_shown(task)
             self._progress.update(self._line, description=format_progress(task))
             self._progress.start()
             self._is_visible = True

@@ -11,7 +11,7 @@ CONFIG = click.Argument(["config"], metavar="ID")
 PURPOSES = {
     "list": "List the webhooks of your tasks; as an operator, of all tasks.",
     "show": "Show the webhooks of a task with their last attempts.",
-    "test": "Send a test to a webhook.",
+    "test": "Send a test notification to a webhook.",
     "redeliver": "Reactivate a failed webhook, and deliver the notifications that it missed.",
     "secret": "Print the secret that verifies notifications to a URL.",
 }
@@ -34,15 +34,14 @@ COMMANDS = {
     ),
     "test": agent_command(
         "test",
-        "Send the current status of TASK, marked as a test, to its webhook with this ID: one "
-        "attempt, which changes nothing.",
+        "Send the current status of TASK, marked as a test, to its webhook ID: one attempt, which "
+        "does not change the webhook.",
         TASK,
         CONFIG,
     ),
     "redeliver": agent_command(
         "redeliver",
-        "Reactivate the failed webhook of TASK with this ID, and deliver the notifications that it "
-        "missed.",
+        "Reactivate the failed webhook ID of TASK, and deliver the notifications that it missed.",
         TASK,
         CONFIG,
     ),

@@ -41,7 +41,9 @@ class BatchedStatement:
 
     async def _run_pending(self) -> None:
         while self._pending:
-            count = _batch_size([parameters for parameters, _ in self._pending[:MAX_BATCH]])
+            count = _calls_in_next_batch(
+                [parameters for parameters, _ in self._pending[:MAX_BATCH]]
+            )
             # Each call locks the row of its task until the commit. All replicas take the locks in
             # the order of task ids, so that no two batches can deadlock.
             calls = sorted(self._pending[:count], key=lambda call: call[0]["task_id"])
@@ -69,10 +71,11 @@ class BatchedStatement:
                 future.set_result(rows_by_call.get(call_index))
 
 
-def _batch_size(calls: Sequence[Parameters]) -> int:
-    """Return how many of the first calls form a batch: its commit must not take too long.
+def _calls_in_next_batch(calls: Sequence[Parameters]) -> int:
+    """Return how many of the first calls form a batch of at most `MAX_BATCH_BYTES`.
 
-    A call's size is that of its `body`, `resume`, `event_bodies` and `message_bodies`, if any.
+    The bytes are those of `body`, `resume`, `event_bodies` and `message_bodies`. In a larger batch,
+    the commit would take too long.
     """
     total = 0
     for count, parameters in enumerate(calls):

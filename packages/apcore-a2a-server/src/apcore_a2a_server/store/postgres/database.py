@@ -216,11 +216,14 @@ async def _no_reset(connection: Any) -> None:
 
 
 def unavailable_error(error: Exception) -> UnavailableError:
-    """Return the error to raise instead of one of `DATABASE_ERRORS`, without the password."""
+    """Return the error to raise instead of one of `DATABASE_ERRORS`.
+
+    Its text never contains the password in the database's address.
+    """
     if isinstance(error, UnavailableError):
         return error
     if isinstance(error, ValueError) and not isinstance(error, asyncpg.InterfaceError):
-        # Its text quotes part of the address and, if a slash is misplaced, of the password.
+        # the driver's text quotes part of the address and, if a slash is misplaced, the password
         return UnavailableError("The database's address is not a valid postgresql:// URL")
     return UnavailableError(f"The database can't be used: {_reason(error)}")
 

@@ -2,7 +2,7 @@
 
 A change notification may be lost; replicas also poll, and see the change a little later.
 Change notifications are sent in batches, not in the transactions of the changes: PostgreSQL
-commits notifying transactions one after the other.
+commits transactions that have sent some only one at a time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ logger = logging.getLogger("apcore_a2a.store")
 
 CHANNEL = "apcore_a2a_changes"
 BATCH_PAUSE = 0.01  # seconds between two batches
-LINES_PER_PAYLOAD = 100  # a UUID and a version each; PostgreSQL takes 8,000 bytes
+LINES_PER_PAYLOAD = 100  # with a UUID and a version each; PostgreSQL allows 7,999 bytes
 RECONNECT_PAUSE = 1.0  # seconds before a lost connection is replaced
 HEARTBEAT_INTERVAL = 5.0  # seconds between two tests of the connection
 
@@ -45,8 +45,8 @@ class ChangeNotifier:
         self._listen_task = asyncio.create_task(self._listen())
 
     def notify(self, task_id: str, version: int) -> None:
-        """Send the new version of a task to all replicas."""
-        # Readers need only the latest version, so it replaces one that was not sent yet.
+        """Notify all replicas of a task's new version."""
+        # Replicas need only the latest version: it replaces one that was not sent yet.
         self._pending[task_id] = version
         if self._send_task is None:
             self._send_task = asyncio.create_task(self._send())
@@ -93,7 +93,7 @@ class ChangeNotifier:
 
 
 async def _wait_until_lost(connection: Any) -> None:
-    """Wait until a connection is lost; then return or raise an exception.
+    """Wait until a connection is lost: return if it was closed, raise an error if a test fails.
 
     A connection that the network has dropped looks like one without notifications, so it is
     tested with a statement.

@@ -60,8 +60,8 @@ class DatabaseOutbox(Store):
             per_owner=request.per_owner,
             lease_seconds=float(request.seconds),
             busy_owners=[owner_bytes(owner) for owner in request.owners],
-            owners_of_hosts=[owner_bytes(owner) for owner, _ in request.hosts],
-            busy_hosts=[host for _, host in request.hosts],
+            busy_pair_owners=[owner_bytes(owner) for owner, _ in request.hosts],
+            busy_pair_hosts=[host for _, host in request.hosts],
         )
         return [
             notification_from(row, owner_text(row["owner"]), await self.read_payload(row["body"]))
@@ -75,19 +75,20 @@ class DatabaseOutbox(Store):
             await self.add_large_messages(payload, 0)
         return payload
 
-    async def add_large_messages(self, task: Task, first: int) -> None:
-        """Fill the gaps in a history, before which *first* messages of the task were dropped."""
-        parameters = missing_messages(task, first)
+    async def add_large_messages(self, task: Task, earlier_count: int) -> None:
+        """Put large messages into a task's history, which begins after *earlier_count* others."""
+        parameters = missing_messages(task, earlier_count)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
             fill_gaps(task, [row["body"] for row in rows])
 
-    async def add_missed(self, task_id: str, versions: Sequence[int]) -> None:
-        """Add notifications for webhooks that were saved while their task was changed."""
-        await self._database.execute(sql.add_missed, task_id=task_id, versions=versions)
+    async def add_missed_notifications(self, task_id: str, versions: Sequence[int]) -> None:
+        """Add notifications that a change did not add, as it could not see new webhooks yet."""
+        parameters = {"task_id": task_id, "versions": versions}
+        await self._database.execute(sql.add_missed_notifications, **parameters)
 
     async def mark_next_due(self, task_id: str) -> None:
-        """Mark a task's next notifications due now; on failure the poll picks them up later."""
+        """Make a task's next notifications due now; on failure the poll picks them up later."""
         with suppress(UnavailableError):
             await self._database.execute(sql.mark_next_due, task_id=task_id)
 
@@ -119,7 +120,7 @@ class DatabaseOutbox(Store):
         return [webhook_status_from(row, owner_text(row["owner"])) for row in rows]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
-        """Reactivate a failed webhook; make its dead letters and its task's later states due."""
+        """Reactivate a failed webhook, make its dead letters due, and notify it of later states."""
         webhook = {"task_id": task_id, "config_id": config_id}
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=task_id)
@@ -138,7 +139,7 @@ class DatabaseOutbox(Store):
         return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Fail webhooks that have notifications beyond the *max_pending* oldest of their owner.
+        """Allow each owner *max_pending* notifications, and fail the webhooks of newer ones.
 
         Returns:
             The number of notifications that were given up.

@@ -40,12 +40,12 @@ WITH task AS (
 SELECT :call_index::int AS call_index;
 
 -- change_state: Change the state and the lease of a task that still has the version `base`.
--- If `epoch` is given, the lease must have it. `hooks` counts the edits of the task's webhooks, and
--- `missed` is true if webhooks were saved while this statement waited for the row lock: it does not
--- see them. `behind` is true if a new notification
--- is not due yet, as earlier ones of its webhook are claimed or postponed; `notifies` is true if
--- any notification was added.
-WITH known AS (
+-- If `epoch` is given, the lease must have it. `snapshot` has values from before the wait for the
+-- row lock. `hooks` counts the edits of the task's webhooks: `missed` is true if webhooks were
+-- saved during that wait, and this statement does not see them. `behind` is true if a new
+-- notification is not due yet, because earlier ones of its webhook are claimed or postponed;
+-- `notifies` is true if any notification was added.
+WITH snapshot AS (
     SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = :task_id
 ), task AS (
     UPDATE apcore_a2a.tasks SET
@@ -71,8 +71,8 @@ WITH known AS (
 ), message AS (
     INSERT INTO apcore_a2a.messages (owner, context_id, task_id, body)
     SELECT task.owner, task.context_id, :task_id, new.body
-    FROM task, known, unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, position)
-    WHERE position > cardinality(:message_bodies::bytea[]) - (:messages - known.messages)
+    FROM task, snapshot, unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, position)
+    WHERE position > cardinality(:message_bodies::bytea[]) - (:messages - snapshot.messages)
     ORDER BY position
 ), notification AS (
     INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
@@ -86,10 +86,10 @@ WITH known AS (
         AND new.version = ANY(:state_versions::int[])
     RETURNING due
 )
-SELECT :call_index::int AS call_index, epoch, first_event, task.hooks <> known.hooks AS missed,
+SELECT :call_index::int AS call_index, epoch, first_event, task.hooks <> snapshot.hooks AS missed,
     EXISTS (SELECT FROM notification WHERE due > clock_timestamp()) AS behind,
     EXISTS (SELECT FROM notification) AS notifies
-FROM task, known;
+FROM task, snapshot;
 
 -- add_chunks: Add chunks or progress to the events of a task that still has the version `base`.
 -- The task's body is not written: whoever reads the task adds the chunks after `body_version`.
@@ -116,12 +116,12 @@ DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id AND version < :
 -- get_spans: Return the spans of a task.
 SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 
--- get_key: Return the send that used an idempotency key.
+-- get_key: Return the digest and the task of the request that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
 -- get_last_change: Return the last event of a change whose reply may have been lost.
--- The other columns are those of `change_state`; the flags were in that reply, and are true to be
--- safe.
+-- The other columns are those of `change_state`. Its flags were lost with the reply: all are true
+-- here, to be safe.
 SELECT t.epoch, t.first_event, e.body, true AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
 JOIN apcore_a2a.events e ON e.task_id = t.id AND e.version = :version WHERE t.id = :task_id;
@@ -132,7 +132,7 @@ SELECT version, epoch FROM apcore_a2a.tasks WHERE id = :task_id;
 -- get_versions: Return the versions of tasks.
 SELECT id, version FROM apcore_a2a.tasks WHERE id = ANY(:ids::text[]);
 
--- get: Return the record of a task; if an owner is given, only if it is the owner's.
+-- get: Return the record of a task; if `owner` is given, only a task of that owner is read.
 -- `later_events` are the events since the body was written.
 SELECT t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
     CASE WHEN t.version > t.body_version THEN
@@ -176,8 +176,8 @@ SELECT body FROM (
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete conversations that ended `ttl` seconds ago, and ended tasks beyond the last `kept`.
--- A task with a pending notification is kept, unless the notification is a day old.
+-- prune: Delete conversations that ended `ttl` seconds ago, and ended tasks but the `kept` latest.
+-- A task with a pending notification stays, unless the notification is a day old.
 WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
     WHERE t.ended < clock_timestamp() - make_interval(secs => :ttl)
@@ -212,7 +212,7 @@ WITH expired AS (
 )
 SELECT count(*) FROM task;
 
--- owners: Return the owners from one name up to another, which is excluded.
+-- owners: Return the owners from the name `owner` up to, but without, `owner_end`.
 SELECT DISTINCT owner FROM apcore_a2a.tasks WHERE owner >= :owner AND owner < :owner_end;
 
 -- delete_ended: Delete ended tasks of an owner with everything that belongs to them; count them.
@@ -233,7 +233,7 @@ WITH task AS (
 )
 SELECT count(*) FROM task;
 
--- extend: Let leases expire later, or at once; return those that are still held.
+-- extend: Set when leases expire, except lost ones; return those that are still held.
 -- The rows are locked in the order of task ids, as in batches, so that replicas can't deadlock.
 WITH held AS (
     SELECT t.created FROM apcore_a2a.tasks t
@@ -247,8 +247,8 @@ FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 -- claim: Lease tasks whose lease has expired, or whose deadline has passed.
 -- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
 -- claiming are skipped, and so are tasks that must not start again yet. The column
--- `attempts` counts starts after the first one; `pauses` has the seconds to wait from each start to
--- the next. A clock that was set back must not make that time longer.
+-- `attempts` counts restarts; `pauses` has the seconds to wait from each start to the next. A clock
+-- that was set back must not make that time longer.
 WITH expired AS (
     SELECT id FROM apcore_a2a.tasks WHERE expires <= clock_timestamp() AND (
         resume IS NULL OR deadline IS NOT NULL OR clock_timestamp() NOT BETWEEN started AND started
@@ -345,12 +345,12 @@ FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::t
 -- delete_notifications_of_removed_webhooks: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
 
--- restart_delivery: Make the notifications of replaced webhooks due at once, with no attempts yet.
+-- restart_delivery: Make the notifications of changed webhooks due at once, with no attempts yet.
 UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
 FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
 AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
 
--- add_missed: For a change's events, add the notifications that active webhooks lack.
+-- add_missed_notifications: Add the missing notifications of a change's events for active webhooks.
 INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body, due)
 SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body, coalesce((
     SELECT max(o.due) FROM apcore_a2a.outbox o
@@ -392,7 +392,8 @@ WITH RECURSIVE pair AS (
             AND p.config_id = o.config_id AND p.version < o.version AND p.due IS NOT NULL
         ) ORDER BY o.due, o.version LIMIT :per_host
     ) next WHERE pair.owner <> ALL(:busy_owners::bytea[]) AND NOT EXISTS (
-        SELECT FROM unnest(:owners_of_hosts::bytea[], :busy_hosts::text[]) AS busy (owner, host)
+        SELECT FROM unnest(:busy_pair_owners::bytea[], :busy_pair_hosts::text[])
+            AS busy (owner, host)
         WHERE busy.owner = pair.owner AND busy.host = pair.host
     )
 ), ranked AS (
@@ -490,7 +491,7 @@ WITH requeued AS (
 )
 SELECT (SELECT count(*) FROM requeued) + (SELECT count(*) FROM added);
 
--- fail_surplus: Fail webhooks that have notifications beyond the `max_pending` oldest of an owner.
+-- fail_surplus: Allow an owner `max_pending` notifications, and fail the webhooks of newer ones.
 UPDATE apcore_a2a.webhooks SET failure = :reason
 WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL

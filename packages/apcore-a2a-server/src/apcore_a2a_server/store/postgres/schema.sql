@@ -1,6 +1,7 @@
 -- The schema of a PostgreSQL database: each block raises its version by one.
 
--- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
+-- version_1: Tasks with their events, messages and webhooks, idempotency keys, and the outbox.
+-- `sends` has the requests with an idempotency key, and the task of each.
 -- `created` and `updated` are numbers that give an order, not times. `hooks` counts the edits of a
 -- task's webhooks. `expires` is the end of the task's lease, or the deadline of a paused task.
 CREATE SEQUENCE apcore_a2a.updates;
@@ -88,25 +89,25 @@ INSERT INTO apcore_a2a.page_key
 VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
 -- version_3: The time of the last start of a task's module.
--- `now()` is evaluated only once, so that the new column does not rewrite the table.
+-- `now()` is evaluated only once, so adding the column does not rewrite the table.
 ALTER TABLE apcore_a2a.tasks ADD COLUMN started TIMESTAMPTZ NOT NULL DEFAULT now();
 ALTER TABLE apcore_a2a.tasks ALTER COLUMN started SET DEFAULT clock_timestamp();
 
 -- version_4: JSON in place of protobuf in all bodies; `migrate` converts them.
 SELECT 4;
 
--- version_5: An index for lists in update order; counts by state and time read only this index.
+-- version_5: An index for lists in update order, and for counting tasks by state and time.
 DROP INDEX apcore_a2a.tasks_owner_updated_idx;
 CREATE INDEX tasks_owner_updated_idx ON apcore_a2a.tasks (owner, updated, state, status_at);
 
--- version_6: The trace that the notifications of a webhook continue: the span of its task.
+-- version_6: The trace context of a webhook's task, for its notifications.
 ALTER TABLE apcore_a2a.webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.
 ALTER TABLE apcore_a2a.webhooks ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
 CREATE INDEX webhooks_failed_idx ON apcore_a2a.webhooks (task_id) WHERE failure <> '';
 
--- version_8: The spans of a task, for its trace.
+-- version_8: The spans of a task, for its trace page.
 ALTER TABLE apcore_a2a.tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
 
 -- version_9: The replicas that share the database, and the replica that has the lease of a task.

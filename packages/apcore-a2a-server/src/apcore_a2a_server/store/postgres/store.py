@@ -30,7 +30,7 @@ from apcore_a2a_server.store.port import (
     pack_payload,
 )
 from apcore_a2a_server.store.queries import Page, Query
-from apcore_a2a_server.store.replicas import REPLICA_TTL_IN_LEASES, Replica
+from apcore_a2a_server.store.replicas import REPLICA_TTL_IN_LEASE_DURATIONS, Replica
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
     open_tasks_from,
@@ -175,10 +175,11 @@ class PostgresStore(DatabaseOutbox):
             # retry is then stale because of this very change, and must not be refused.
             if row is None and is_retry:
                 row = await self._find_stored(change)
-            # The statements after the commit run in their own transactions: a statement does not
-            # see rows that concurrent transactions commit while it runs.
+            # Missed notifications take a second transaction: a statement does not see the webhooks
+            # that another transaction commits while it runs.
             if row is not None and row["missed"]:
-                await self.add_missed(task_id, [event.version for event in change.state_events])
+                state_versions = [event.version for event in change.state_events]
+                await self.add_missed_notifications(task_id, state_versions)
             return row
 
         row = await retry_while_unavailable(attempt, self.lease_seconds)
@@ -212,7 +213,7 @@ class PostgresStore(DatabaseOutbox):
         return None
 
     async def _find_stored(self, change: Change) -> Any:
-        """Return the row for a change that an earlier attempt has stored; None if none has."""
+        """Return the row for a change if an earlier attempt has stored it, else None."""
         last_event, task_id = change.events[-1], change.record.task.id
         columns = {"task_id": task_id, "version": last_event.version}
         row = await self._database.fetch_row(sql.get_last_change, **columns)
@@ -227,7 +228,7 @@ class PostgresStore(DatabaseOutbox):
         return StaleError()
 
     async def _trim(self, record: TaskRecord, first_event: int) -> None:
-        """Cut the event log down to its latest events once it has more than twice `max_events`."""
+        """Keep only the latest `max_events` events once there are more than twice as many."""
         limit = self.retention.max_events
         if record.version - first_event + 1 > 2 * limit:
             with suppress(UnavailableError):  # the change is stored; the next one trims the log
@@ -351,7 +352,7 @@ class PostgresStore(DatabaseOutbox):
             await database.close()
 
     def _replica_ttl(self) -> float:
-        return float(REPLICA_TTL_IN_LEASES * self.lease_seconds)
+        return float(REPLICA_TTL_IN_LEASE_DURATIONS * self.lease_seconds)
 
     async def replicas(self) -> Sequence[Replica]:
         """Return the replicas that share the database, the longest running first."""

@@ -191,8 +191,8 @@ class FileStore(Store):
     def wake_listener(self) -> None:
         """Let the event loop call the listener for due notifications.
 
-        Methods call this in the writing thread, which works in order: when the listener then claims
-        notifications, it gets the new ones.
+        Methods call this in the writing thread, which runs one job after the other: when the
+        listener then claims notifications, it gets the new ones.
         """
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(super().wake_listener)
@@ -210,7 +210,7 @@ class FileStore(Store):
 
 
 class InThread:
-    """A decorator that runs a method in one of the file's threads, with its connection.
+    """A decorator that runs a method in one of the file's threads, with that thread's connection.
 
     Args:
         writes: Whether to use the thread that writes.

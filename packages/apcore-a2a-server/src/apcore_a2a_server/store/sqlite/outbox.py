@@ -94,7 +94,7 @@ class FileOutbox(FileStore):
     ) -> None:
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
         columns = notification_columns(notification, attempt)
-        if connection.execute(sql.is_claimed, columns).fetchone():
+        if connection.execute(sql.is_still_claimed, columns).fetchone():
             connection.execute(sql.set_due, columns | {"due": time.time() + seconds})
             connection.execute(sql.add_attempt, columns)
 
@@ -124,7 +124,7 @@ class FileOutbox(FileStore):
 
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
-        """Reactivate a failed webhook; make its dead letters and its task's later states due."""
+        """Reactivate a failed webhook, make its dead letters due, and notify it of later states."""
         parameters = {"task_id": task_id, "config_id": config_id, "now": time.time()}
         row = connection.execute(sql.webhook_has_failed, parameters).fetchone()
         if row is None or not row["has_failed"]:
@@ -139,7 +139,7 @@ class FileOutbox(FileStore):
         return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Fail webhooks that have notifications beyond the *max_pending* oldest of their owner.
+        """Allow each owner *max_pending* notifications, and fail the webhooks of newer ones.
 
         Returns:
             The number of notifications that were given up.
@@ -160,8 +160,8 @@ class FileOutbox(FileStore):
     ) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count.
 
-        Before that, for each of *owners*, fail the webhooks that have notifications beyond the
-        *max_pending* oldest of the owner.
+        Before that, allow each of *owners* *max_pending* notifications, and fail the webhooks of
+        newer ones.
         """
         limit = {"max_pending": max_pending, "reason": TOO_MANY}
         parameters = [{"owner": owner, **limit} for owner in owners]
@@ -188,9 +188,9 @@ def replace_webhooks(
     rows = [task | webhook_columns(webhook, attempts) for webhook in webhooks]
     connection.executemany(sql.add_webhook, rows)
     connection.execute(sql.delete_notifications_of_removed_webhooks, task)
-    due_now = task | {"now": time.time()}
+    common = task | {"now": time.time()}
     new_or_changed = [
-        due_now | {"config_id": webhook.config.id, "host": webhook.host}
+        common | {"config_id": webhook.config.id, "host": webhook.host}
         for webhook in webhooks
         if not webhook.failure and webhook not in existing
     ]
@@ -218,10 +218,10 @@ def _next_notifications(request: ClaimRequest, connection: Connection) -> list[N
     """Return due notifications for hosts with a free slot, one per webhook, earliest first."""
     now = time.time()
     rows: list[Row] = []
-    host_counts: Counter[str] = Counter()
+    hosts_per_owner: Counter[str] = Counter()
     for _, owner, host in sorted(_free_pairs(request, now, connection)):
-        host_counts[owner] += 1
-        if host_counts[owner] > request.per_owner:
+        hosts_per_owner[owner] += 1
+        if hosts_per_owner[owner] > request.per_owner:
             continue
         parameters = {"owner": owner, "host": host, "now": now, "per_host": request.per_host}
         rows += connection.execute(sql.next_notifications, parameters).fetchall()
@@ -239,9 +239,9 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
     return payload
 
 
-def add_large_messages(connection: Connection, task: Task, first: int) -> None:
-    """Fill the gaps in a history, before which *first* messages of the task were dropped."""
-    parameters = missing_messages(task, first)
+def add_large_messages(connection: Connection, task: Task, earlier_count: int) -> None:
+    """Put large messages into a task's history, which begins after *earlier_count* others."""
+    parameters = missing_messages(task, earlier_count)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)
         fill_gaps(task, [body for (body,) in rows])

@@ -4,17 +4,17 @@
 -- Tasks
 
 
--- create: Insert a task with a lease of its creator.
+-- create: Insert a task with its first lease.
 INSERT INTO tasks (id, owner, context_id, skill, state, status_at, updated, version, messages,
     body, body_version, resume, epoch, attempts, started, expires)
 VALUES (:task_id, :owner, :context_id, :skill, :state, :status_at,
     (SELECT coalesce(max(updated), 0) + 1 FROM tasks), :version, :messages,
     :body, :version, :resume, 1, 0, :now, :expires);
 
--- get_key: Return the send that used an idempotency key.
+-- get_key: Return the digest and the task of the request that used an idempotency key.
 SELECT digest, task_id FROM sends WHERE owner = :owner AND key = :key;
 
--- add_key: Insert the idempotency key of a send.
+-- add_key: Insert the idempotency key of a request.
 INSERT INTO sends (owner, key, digest, task_id) VALUES (:owner, :key, :digest, :task_id);
 
 -- get_version: Return the values of a task that a change depends on.
@@ -55,7 +55,7 @@ UPDATE tasks SET first_event = :first WHERE id = :task_id;
 INSERT INTO messages (owner, context_id, task_id, body)
 VALUES (:owner, :context_id, :task_id, :body);
 
--- get: Return the record of a task; if an owner is given, only if it is the owner's.
+-- get: Return the record of a task; if `owner` is given, only a task of that owner is read.
 -- The body lacks the chunks of the events after `body_version`.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version
 FROM tasks WHERE id = :task_id AND (:owner IS NULL OR owner = :owner);
@@ -116,7 +116,7 @@ ORDER BY ended DESC LIMIT :limit OFFSET :kept;
 -- ended_tasks: Return ended tasks of an owner.
 SELECT id AS task_id FROM tasks WHERE owner = :owner AND ended IS NOT NULL LIMIT :limit;
 
--- owners: Return the owners from one name up to another, which is excluded.
+-- owners: Return the owners from the name `owner` up to, but without, `owner_end`.
 SELECT DISTINCT owner FROM tasks WHERE owner >= :owner AND owner < :owner_end;
 
 -- delete_task: Delete a task; other statements delete everything that belongs to it.
@@ -140,7 +140,7 @@ WHERE id = :task_id AND epoch = :epoch AND expires IS NOT NULL;
 
 -- claimable_tasks: Return tasks whose lease has expired, or whose deadline has passed.
 -- Leases expire by the monotonic clock, deadlines by the time of day (`now`). The rows
--- have the epoch that `claim` sets. The column `attempts` counts starts after the first one;
+-- have the epoch that `claim` sets. The column `attempts` counts restarts;
 -- `pauses` has, as JSON, the seconds from each start to the next. A clock that was set back must
 -- not make that time longer.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
@@ -199,7 +199,7 @@ DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
     SELECT config_id FROM webhooks WHERE task_id = :task_id
 );
 
--- restart_delivery: Make the notifications of a replaced webhook due at once, with no attempts yet.
+-- restart_delivery: Make the notifications of a changed webhook due at once, with no attempts yet.
 UPDATE outbox SET attempts = 0, due = :now, host = :host
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
@@ -245,7 +245,7 @@ AND attempts = :attempts AND EXISTS (
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config
 );
 
--- is_claimed: Return a row unless the notification was leased again or its webhook replaced.
+-- is_still_claimed: Return a row unless the notification was leased again or its webhook replaced.
 SELECT 1 FROM outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (
@@ -265,7 +265,7 @@ WHERE task_id = :task_id AND config_id = :config_id;
 UPDATE webhooks SET failure = :reason, attempts = substr(:line || attempts, 1, :max_size)
 WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = '';
 
--- fail_surplus: Fail webhooks that have notifications beyond the `max_pending` oldest of an owner.
+-- fail_surplus: Allow an owner `max_pending` notifications, and fail the webhooks of newer ones.
 UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM outbox WHERE owner = :owner AND due IS NOT NULL
     ORDER BY since, version LIMIT -1 OFFSET :max_pending

@@ -1,6 +1,7 @@
 -- The schema of an SQLite file: each block raises its version by one.
 
--- version_1: Tasks with their events, messages, webhooks and sends, and the outbox.
+-- version_1: Tasks with their events, messages and webhooks, idempotency keys, and the outbox.
+-- `sends` has the requests with an idempotency key, and the task of each.
 -- `created` and `updated` are numbers that give an order, not times. `expires` is a time by the
 -- monotonic clock; all other times are in seconds since 1970.
 CREATE TABLE tasks (
@@ -93,12 +94,12 @@ UPDATE webhooks SET body = as_json('webhooks', body);
 UPDATE events SET body = as_json('events', body);
 UPDATE outbox SET body = as_json('outbox', body);
 
--- version_5: Indexes for lists in update order, with the columns that counts filter by.
+-- version_5: Indexes for lists in update order, and for counting tasks by state and time.
 DROP INDEX tasks_updated;
 CREATE INDEX tasks_updated ON tasks (owner, updated, state, status_at);
 CREATE INDEX tasks_context_updated ON tasks (owner, context_id, updated, state, status_at);
 
--- version_6: The trace of a webhook's task, which the notifications continue.
+-- version_6: The trace context of a webhook's task, for its notifications.
 ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.

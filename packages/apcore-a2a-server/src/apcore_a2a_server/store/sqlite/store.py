@@ -106,7 +106,7 @@ class SqliteStore(FileOutbox):
         return Lease(task_id, 1)
 
     async def change(self, change: Change) -> Lease | None:
-        """Store a change; if the file is unavailable, as on a full disk, retry for half a lease."""
+        """Store a change; if the file is unavailable (disk full, say), retry for half a lease."""
         return await retry_while_unavailable(
             lambda is_retry: self._change(change), self.lease_seconds
         )
@@ -132,7 +132,7 @@ class SqliteStore(FileOutbox):
             connection.execute(sql.change_state, {**change_columns(change), **times})
             _add_messages(connection, record, task_row["messages"])
         else:
-            # The body is rewritten only when events of its chunks are about to be deleted:
+            # The body is rewritten only when events whose chunks it lacks are about to be deleted:
             # writing a long artifact again for each chunk would take quadratic time.
             connection.execute(sql.save_body if must_trim else sql.save_version, columns)
         if must_trim:
@@ -206,7 +206,7 @@ class SqliteStore(FileOutbox):
     async def prune(self) -> int:
         """Delete expired conversations, and ended tasks beyond the number to keep."""
         total = 0
-        # otherwise pending notifications of failed webhooks would keep their tasks
+        # otherwise pending notifications of failed webhooks would protect their tasks from deletion
         await self.dead_letter()
         while pruned := await self._prune_batch():
             total += pruned

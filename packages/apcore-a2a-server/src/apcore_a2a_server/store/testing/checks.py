@@ -22,7 +22,7 @@ from .samples import (
     new_record,
     raises,
     state_change,
-    stored,
+    stored_record,
     versions,
 )
 
@@ -32,7 +32,7 @@ from .samples import (
 @check
 async def a_new_task_is_stored_unchanged(store: Store) -> None:
     record, lease = await begun(store)
-    assert await stored(store) == record
+    assert await stored_record(store) == record
     assert lease.task_id == "t1"
     assert await store.get("t2") is None
 
@@ -48,8 +48,8 @@ async def only_the_owner_gets_a_task(store: Store) -> None:
 @check
 async def a_returned_record_is_a_copy(store: Store) -> None:
     await begun(store)
-    (await stored(store)).task.metadata["touched"] = True
-    assert "touched" not in (await stored(store)).task.metadata
+    (await stored_record(store)).task.metadata["touched"] = True
+    assert "touched" not in (await stored_record(store)).task.metadata
 
 
 @check
@@ -58,7 +58,7 @@ async def a_change_of_state_is_stored_completely(store: Store) -> None:
     change = state_change(record, INPUT_REQUIRED, lease)
     change.record.resume, change.record.messages = b"\x00 the paused call", 7
     await store.change(change)
-    assert await stored(store) == change.record
+    assert await stored_record(store) == change.record
 
 
 @check
@@ -69,7 +69,7 @@ async def chunks_add_up_to_the_artifact(store: Store) -> None:
         await store.change(change)
         record = change.record
     await store.change(state_change(record, COMPLETED, lease))
-    (artifact,) = (await stored(store)).task.artifacts
+    (artifact,) = (await stored_record(store)).task.artifacts
     assert [part.text for part in artifact.parts] == ["one", "two", "three"]
     assert await versions(store, "t1") == [1, 2, 3, 4, 5, 6]
 
@@ -82,7 +82,7 @@ async def a_change_made_from_an_old_version_is_refused(store: Store) -> None:
     record, lease = await begun(store)
     await store.change(state_change(record, INPUT_REQUIRED, lease))
     await raises(StaleError, store.change(state_change(record, COMPLETED)))
-    assert (await stored(store)).task.status.state == INPUT_REQUIRED
+    assert (await stored_record(store)).task.status.state == INPUT_REQUIRED
     assert await versions(store, "t1") == [1, 2, 3]
 
 
@@ -100,7 +100,7 @@ async def a_change_made_before_the_end_is_refused_after_it(store: Store) -> None
     last_change = state_change(record, COMPLETED, lease)
     await store.change(last_change)
     await raises(StaleError, store.change(state_change(record, INPUT_REQUIRED, lease)))
-    assert await stored(store) == last_change.record
+    assert await stored_record(store) == last_change.record
 
 
 @check

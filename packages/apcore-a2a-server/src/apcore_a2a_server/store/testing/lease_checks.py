@@ -19,7 +19,7 @@ from .samples import (
     new_record,
     raises,
     state_change,
-    stored,
+    stored_record,
 )
 
 
@@ -149,7 +149,7 @@ async def a_paused_task_is_claimed_after_its_deadline(store: Store) -> None:
         assert await store.get(task_id) == paused.record
     await asyncio.sleep(2 * LEASE)
     (claim,) = await store.claim(10)
-    assert claim.record == await stored(store)
+    assert claim.record == await stored_record(store)
     assert not await store.claim(10)
     await store.change(state_change(claim.record, FAILED))
     assert not await store.claim(10)

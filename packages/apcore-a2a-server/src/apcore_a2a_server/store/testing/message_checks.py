@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from apcore_a2a_server.store.port import Store
 from apcore_a2a_server.store.queries import Query
 
-from .samples import begun, check, new_record, state_change, stored
+from .samples import begun, check, new_record, state_change, stored_record
 
 LARGE_TEXT = "\x00large" * LARGE_MESSAGE
 """A text that makes a message large."""
@@ -28,7 +28,7 @@ def _with_text(record: TaskRecord, text: str) -> TaskRecord:
 async def large_messages_are_returned_wherever_they_belong(store: Store) -> None:
     record, lease = await begun(store, _with_text(new_record(), LARGE_TEXT))
     first_message = record.task.history[0]
-    assert await stored(store) == record
+    assert await stored_record(store) == record
     events = await store.events("t1", 0)
     assert events is not None
     assert isinstance(events[0].payload, Task)
@@ -39,7 +39,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     paused.record.task.history.append(_message("large", LARGE_TEXT[::-1]))
     paused.record.messages = 3
     await store.change(replace(paused, known_messages=1))
-    assert await stored(store) == paused.record
+    assert await stored_record(store) == paused.record
     page = await store.query(Query("ada", "c1"))
     assert page.records == [paused.record]
 
@@ -47,12 +47,12 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     del resumed.record.task.history[0]  # no room for the oldest message
     resumed_lease = await store.change(replace(resumed, known_messages=3))
     assert resumed_lease is not None
-    assert await stored(store) == resumed.record
+    assert await stored_record(store) == resumed.record
     await store.release([resumed_lease])
     (claim,) = await store.claim(10)
     assert claim.record == resumed.record
     await store.change(state_change(resumed.record, COMPLETED, claim.lease))
-    assert (await stored(store)).task.history == resumed.record.task.history
+    assert (await stored_record(store)).task.history == resumed.record.task.history
     events = await store.events("t1", 0)
     assert events is not None
     assert isinstance(events[0].payload, Task)
@@ -68,6 +68,6 @@ async def large_messages_of_different_tasks_are_not_mixed_up(store: Store) -> No
     for record in records:
         await begun(store, record)
     for record in records:
-        assert await stored(store, record.task.id) == record
+        assert await stored_record(store, record.task.id) == record
     page = await store.query(Query("ada", "c1"))
     assert page.records == records[::-1]

@@ -12,7 +12,7 @@ from apcore_a2a_server.store.queries import Query
 from apcore_a2a_server.store.replicas import this_process
 from apcore_a2a_server.trace_context import MAX_SPANS_SIZE
 
-from .samples import begun, check, chunk_change, new_record, raises, state_change, stored
+from .samples import begun, check, chunk_change, new_record, raises, state_change, stored_record
 from .webhook_checks import claim_due, hook
 
 
@@ -167,4 +167,4 @@ async def spans_of_a_change_are_added_to_those_of_its_task(store: Store) -> None
     kept_spans = await store.spans("t1")
     assert (kept_spans[:15], len(kept_spans)) == ("[0,[]]\n[1,[]]\nx", MAX_SPANS_SIZE)
     assert await store.spans("none") == ""
-    assert await stored(store) == ended.record
+    assert await stored_record(store) == ended.record

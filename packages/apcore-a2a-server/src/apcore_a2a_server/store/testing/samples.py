@@ -47,7 +47,7 @@ async def begun(
     webhooks: Sequence[Webhook] = (),
     key: SendKey | None = None,
 ) -> tuple[TaskRecord, Lease]:
-    """Create a working task with two events; return its record and the lease to run it."""
+    """Create a task in the state working, with two events; return its record and its lease."""
     record = record or new_record()
     submitted, working = deepcopy(record.task), _set_state(record, WORKING)
     record.version = 2
@@ -63,7 +63,7 @@ def state_change(
     run: bool = False,
     restart: bool = False,
 ) -> Change:
-    """Return a change of a task's state."""
+    """Return a change of a task's state; *run* and *restart* are those of `Change`."""
     next_record = _next_version(record)
     payload = _set_state(next_record, state)
     events = [Event(next_record.version, payload)]
@@ -124,7 +124,7 @@ async def raises(error_type: type[Exception], call: Awaitable[object]) -> None:
     raise AssertionError(f"{error_type.__name__} was not raised")
 
 
-async def stored(store: Store, task_id: str = "t1") -> TaskRecord:
+async def stored_record(store: Store, task_id: str = "t1") -> TaskRecord:
     """Return the record of a task that must exist."""
     record = await store.get(task_id)
     assert record is not None, f"{task_id} is gone"

@@ -1,4 +1,4 @@
-"""The checks of webhooks and their notifications."""
+"""The checks of webhooks and their notifications; `begun` creates a running task for them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from apcore_a2a_server.store.exceptions import StaleError
 from apcore_a2a_server.store.port import Retention, Store
 from apcore_a2a_server.store.webhooks import (
-    MAX_ATTEMPTS,
+    MAX_KEPT_ATTEMPTS,
     MAX_WEBHOOKS,
     Attempt,
     AttemptResult,
@@ -24,7 +24,16 @@ from apcore_a2a_server.store.webhooks import (
     WebhookStatus,
 )
 
-from .samples import LEASE, begun, check, chunk_change, new_record, raises, state_change, stored
+from .samples import (
+    LEASE,
+    begun,
+    check,
+    chunk_change,
+    new_record,
+    raises,
+    state_change,
+    stored_record,
+)
 
 
 def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") -> Webhook:
@@ -34,7 +43,10 @@ def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") ->
 
 
 async def claim_due(store: Store, **request: Any) -> Sequence[Notification]:
-    """Claim the next due notification of each webhook; *request* replaces the default limits."""
+    """Claim the next due notification of each webhook.
+
+    *request* replaces the default limits; nothing is claimed for its `owners` and `hosts`.
+    """
     default: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": 60}
     return await store.claim_notifications(ClaimRequest(**{**default, **request}))
 
@@ -92,7 +104,7 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
     assert {first.webhook.config.id, second.webhook.config.id} == {"w1", "w2"}
     assert (first.task_id, first.owner, first.version, first.attempts) == ("t1", "ada", 1, 1)
     assert isinstance(first.payload, Task)
-    chunk = chunk_change(record, "no state", lease)
+    chunk = chunk_change(record, "chunk", lease)
     await store.change(chunk)
     await store.change(state_change(chunk.record, COMPLETED, lease))
     assert not await claim_due(store), "a later notification did not wait for the claimed one"
@@ -107,7 +119,7 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
 async def webhooks_are_not_notified_of_chunks(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     await settle_all(store)
-    await store.change(chunk_change(record, "no state", lease))
+    await store.change(chunk_change(record, "chunk", lease))
     assert not await claim_due(store)
 
 
@@ -152,7 +164,7 @@ async def a_failed_webhook_gets_no_notifications(store: Store) -> None:
 
 
 @check
-async def a_replaced_webhook_is_notified_at_once(store: Store) -> None:
+async def the_replacement_of_a_webhook_is_notified_at_once(store: Store) -> None:
     await begun(store, webhooks=[hook()])
     (first,) = await claim_due(store)
     await store.postpone(first, 60)
@@ -205,7 +217,7 @@ async def the_host_that_has_waited_longest_is_served_first(store: Store) -> None
 
 
 @check
-async def the_latest_of_too_many_notifications_are_given_up(store: Store) -> None:
+async def the_newest_notifications_above_the_limit_of_an_owner_are_given_up(store: Store) -> None:
     for task_id in ("t1", "t2"):
         await begun(store, new_record(task_id), [hook(task_id=task_id)])
     await begun(store, new_record("t3", "bob"), [hook(task_id="t3")])
@@ -222,7 +234,7 @@ async def a_task_is_kept_until_its_notifications_are_settled(store: Store) -> No
         return
     record, lease = await begun(store, webhooks=[hook()])
     await store.change(state_change(record, COMPLETED, lease))
-    store.retention = Retention(log_ttl=0, max_logs=0)
+    store.retention = Retention(log_ttl=0, max_logs=0)  # keep no ended tasks
     await asyncio.sleep(0.01)
     assert await store.prune() == 0
     assert len(await settle_all(store)) == 3
@@ -256,7 +268,7 @@ async def a_webhook_of_a_refused_change_is_not_added(store: Store) -> None:
     await store.save_webhooks("t1", [hook(f"w{number}") for number in range(MAX_WEBHOOKS)])
     await raises(InvalidParamsError, store.change(replace(change, webhook=hook("new"))))
     assert len(await store.webhooks("t1")) == MAX_WEBHOOKS
-    assert (await stored(store)).version == record.version
+    assert (await stored_record(store)).version == record.version
     await store.change(replace(change, webhook=hook("w1", "b.example")))
     assert len(await store.webhooks("t1")) == MAX_WEBHOOKS
 
@@ -276,11 +288,11 @@ async def the_listener_is_called_when_a_notification_is_added(store: Store) -> N
     assert calls
 
 
-def attempt(number: int, result: AttemptResult = "delivered") -> Attempt:
-    """Return an attempt that began in second *number*."""
+def attempt(at: int, result: AttemptResult = "delivered") -> Attempt:
+    """Return an attempt that began at a time, in seconds since 1970."""
     if result == "delivered":
-        return Attempt(number, 0.25, result, 204)
-    return Attempt(number, 0.25, result, 500, "status")
+        return Attempt(at, 0.25, result, 204)
+    return Attempt(at, 0.25, result, 500, "status")
 
 
 async def status(store: Store, config_id: str = "w1", task_id: str = "t1") -> WebhookStatus:
@@ -293,14 +305,14 @@ async def status(store: Store, config_id: str = "w1", task_id: str = "t1") -> We
 async def the_last_attempts_of_a_webhook_are_kept(store: Store) -> None:
     await begun(store, webhooks=[hook("w1"), hook("w2")])
     assert [*(await status(store)).attempts] == []
-    for number in range(MAX_ATTEMPTS + 2):
+    for number in range(MAX_KEPT_ATTEMPTS + 2):
         (first, *_) = [due for due in await claim_due(store) if due.webhook == hook("w1")]
         await store.postpone(first, 0, attempt(number, "retried"))
     (first,) = [due for due in await claim_due(store) if due.webhook == hook("w1")]
     await store.settle(first, attempt(99))
     await store.settle(first, attempt(100))  # does nothing: it is settled already
     kept_attempts = [*(await status(store)).attempts]
-    numbers = range(MAX_ATTEMPTS + 1, 2, -1)
+    numbers = range(MAX_KEPT_ATTEMPTS + 1, 2, -1)
     assert kept_attempts == [attempt(99), *(attempt(number, "retried") for number in numbers)]
     assert [*(await status(store, "w2")).attempts] == []
 
@@ -338,7 +350,7 @@ async def a_webhook_status_says_what_is_pending(store: Store) -> None:
 
 
 @check
-async def webhooks_are_found_by_task_owner_and_state(store: Store) -> None:
+async def webhooks_are_found_by_task_by_owner_and_by_state(store: Store) -> None:
     for number, owner in enumerate(("ada", "bob", "bo")):
         task_id = f"t{number}"
         webhooks = [hook("w1", task_id=task_id), hook("w2", task_id=task_id)]
@@ -368,7 +380,7 @@ async def webhooks_are_found_by_task_owner_and_state(store: Store) -> None:
 async def redelivery_sends_a_failed_webhook_what_it_has_missed(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     assert await settle_all(store) == [("w1", 1), ("w2", 1), ("w1", 2), ("w2", 2)]
-    chunk = chunk_change(record, "no state", lease)
+    chunk = chunk_change(record, "chunk", lease)
     await store.change(chunk)
     paused = state_change(chunk.record, INPUT_REQUIRED, lease)
     await store.change(paused)

@@ -1,4 +1,4 @@
-"""Requests that a client would not send, such as malformed ones, and the answers to them."""
+"""Requests that A2A clients do not send, such as malformed ones, and the answers to them."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import httpx
 MAX_ANSWER = 64 * 1024
 """Bytes after which no more of an answer is read; the first event of a stream must fit."""
 EVENT_STREAM = "text/event-stream"
-DATA = re.compile(rb"^data:", re.MULTILINE)
+DATA_FIELD = re.compile(rb"^data:", re.MULTILINE)
 
 
 class Answer(NamedTuple):
@@ -36,15 +36,15 @@ class Answer(NamedTuple):
 
     def __str__(self) -> str:
         if self.body is None:
-            media_type = self.media_type or "a body of unknown type"
-            return f"HTTP {self.status} with {media_type} that is not a JSON object"
+            body = self.media_type or "a body of unknown type"
+            return f"HTTP {self.status} with {body} that is not a JSON object"
         if self.code is not None:
             return f"the error {str(self.code)[:100]} (HTTP {self.status})"
         member = "a result" if "result" in self.body else "neither a result nor an error"
         return f"{member} (HTTP {self.status})"
 
 
-class Wire(httpx.Client):
+class RawClient(httpx.Client):
     """An httpx client that also sends raw requests, with the credentials of its last request."""
 
     def __init__(self, **options: Any) -> None:
@@ -62,7 +62,7 @@ class Wire(httpx.Client):
         media_type: str = self.last_request.headers.get("content-type", "")
         return media_type.startswith("application/json")
 
-    def ask(self, content: bytes, method: str = "POST", path: str | None = None) -> Answer:
+    def send_raw(self, content: bytes, method: str = "POST", path: str | None = None) -> Answer:
         """Send a request with this body, and return the answer to it.
 
         Args:
@@ -91,7 +91,7 @@ class Wire(httpx.Client):
 
 
 def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) -> Iterator[bytes]:
-    """Yield the beginning of a body: of a stream, up to the end of the first event with data.
+    """Yield the beginning of a body; if it is a stream, up to the end of its first event with data.
 
     Raises:
         httpx.ReadTimeout: The answer was not complete before *deadline*, on the monotonic clock.
@@ -100,7 +100,7 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
     for chunk in response.iter_bytes():
         yield chunk
         text += chunk
-        data = DATA.search(normalized := text.replace(b"\r\n", b"\n"))
+        data = DATA_FIELD.search(normalized := text.replace(b"\r\n", b"\n"))
         is_event_complete = data is not None and b"\n\n" in normalized[data.end() :]
         if len(text) > MAX_ANSWER or (is_stream and is_event_complete):
             return
@@ -111,7 +111,7 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
 def _parse_object(text: bytes, media_type: str) -> dict[str, Any] | None:
     if media_type == EVENT_STREAM:
         events = text.replace(b"\r\n", b"\n").split(b"\n\n")
-        event = next(filter(DATA.search, events), b"")
+        event = next(filter(DATA_FIELD.search, events), b"")
         lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
         text = b"\n".join(line.removeprefix(b"data:") for line in lines)
     try:

@@ -1,4 +1,4 @@
-"""Stores to measure, and counts of their reads and writes."""
+"""The stores that benchmarks measure, and a wrapper that counts the calls of a store."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
