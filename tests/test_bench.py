@@ -24,6 +24,7 @@ from tools.benchmarks import (
     remote,
     report,
     stores,
+    streams,
 )
 from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.clients import import_ratio
@@ -513,6 +514,13 @@ def test_the_limits_of_bridges_are_checked(
     ratios = [our_cpu / 2, our_first] * 2
     assert [check.value for check in bridges.checks(results)] == pytest.approx(ratios)
     assert [check.missed for check in bridges.checks(results)] == [is_missed] * 4
+
+
+@pytest.mark.process
+def test_events_to_open_streams_are_compared_with_echoes() -> None:
+    rows = streams.measure(lambda _: None, quick=True, streams=50).rows
+    assert len(rows) == 6
+    assert all(float(row[1]) > 0 for row in rows)
 
 
 @pytest.mark.process

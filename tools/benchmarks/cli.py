@@ -18,6 +18,7 @@ from tools.benchmarks import (
     report,
     startup,
     stores,
+    streams,
     targets,
     webhooks,
     workers,
@@ -60,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
     add("--workers", action="store_true", help="only compare two workers with a single process")
+    add(
+        "--streams", action="store_true", help="only measure 1,000 open streams, and events to each"
+    )
     instructions_help = (
         "only count instructions per request with valgrind, compared with the recorded counts"
     )
@@ -108,6 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.workers:
         quick = options.quick
         return _print_tables(options, command, lambda: [workers.measure(_progress(), quick=quick)])
+    if options.streams:
+        quick = options.quick
+        return _print_tables(options, command, lambda: [streams.measure(_progress(), quick=quick)])
     if options.store is not None:
         return _print_tables(
             options, command, lambda: stores.measure(_store_plan(options), _progress())

@@ -67,6 +67,18 @@ def measure_streams(count: int) -> float:
     return float(_run_new_process(["streams", "--count", str(count)])["bytes"])
 
 
+def measure_events(count: int, seconds: float) -> float:
+    """Return the CPU seconds of an event to each of *count* open streams, without sockets.
+
+    Each stream has an event every second, for so many seconds.
+
+    Raises:
+        ServerFailed: A stream could not be opened.
+    """
+    options = ["--count", str(count), "--seconds", str(seconds), "--loop", "uvloop"]
+    return float(_run_new_process(["events", *options])["cpu"])
+
+
 def _run_new_process(arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tools.benchmarks.inprocess", *arguments]
     result: dict[str, Any] = json.loads(output_of(command, _LIMIT).splitlines()[-1])
@@ -171,56 +183,102 @@ async def _measure_create(_: int) -> dict[str, float]:
 
 async def _measure_streams(count: int) -> dict[str, float]:
     """Open a hundred streams, then *count* more, and measure the memory that these add."""
+    warm_up = 100
+    app = _app_for_streams(count + warm_up)
+    async with app.router.lifespan_context(app):
+        streams = _Streams(app, pause=3600.0)
+        await streams.open(warm_up)
+        gc.collect()
+        bytes_before = resident_bytes()
+        await streams.open(count)
+        gc.collect()
+        growth = resident_bytes() - bytes_before
+        await streams.close()
+    return {"bytes": growth / count}
+
+
+async def _measure_events(count: int, seconds: float) -> dict[str, float]:
+    """Measure the events of *count* open streams, as `serve` sets up the garbage collector."""
+    from apcore_a2a_server.app.serve import YOUNG_OBJECTS
+
+    app = _app_for_streams(count)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    async with app.router.lifespan_context(app):
+        streams = _Streams(app, pause=1.0)
+        await streams.open(count)
+        await asyncio.sleep(1.0)
+        events, cpu = streams.events, time.process_time()
+        await asyncio.sleep(seconds)
+        events, cpu = streams.events - events, time.process_time() - cpu
+        await streams.close()
+    return {"cpu": cpu / events}
+
+
+def _app_for_streams(count: int) -> Any:
+    """Build an application that a single client may open so many streams of."""
     from apcore_a2a_server import Limits, create_app
 
     from tools.benchmarks.modules import registry
 
-    warm_up = 100
-    total = count + warm_up
-    limits = Limits(max_streams_per_client=total, client_share=1.0)
-    app = create_app(
-        registry(), limits=limits, max_streams=total, max_runs=total, shutdown_timeout=0.0
+    limits = Limits(max_streams_per_client=count, client_share=1.0)
+    return create_app(
+        registry(), limits=limits, max_streams=count, max_runs=count, shutdown_timeout=0.0
     )
-    async with app.router.lifespan_context(app):
-        streams = await _open_streams(app, warm_up)
-        gc.collect()
-        bytes_before = resident_bytes()
-        streams += await _open_streams(app, count)
-        gc.collect()
-        growth = resident_bytes() - bytes_before
-        for stream in streams:
+
+
+class _Streams:
+    """Streams of an application, without sockets.
+
+    Args:
+        app: The application.
+        pause: Seconds between the events of a stream.
+
+    Attributes:
+        events: The number of events so far.
+    """
+
+    def __init__(self, app: Any, pause: float) -> None:
+        self.events = 0
+        self._app = app
+        self._requests = messages.stream("bench.chunks", count=1000.0, pause=pause)
+        self._disconnect = asyncio.Event()
+        self._streams: list[asyncio.Task[None]] = []
+
+    async def open(self, count: int) -> None:
+        """Open streams one after the other; wait for the first event of each."""
+        for _ in range(count):
+            self._streams.append(await self._open(next(self._requests)))
+
+    async def close(self) -> None:
+        """Cancel all streams."""
+        for stream in self._streams:
             stream.cancel()
-        await asyncio.wait(streams)
-    return {"bytes": growth / count}
+        await asyncio.wait(self._streams)
 
+    async def _open(self, request: bytes) -> "asyncio.Task[None]":
+        from tools.benchmarks.instructions import asgi_request
 
-async def _open_streams(app: Any, count: int) -> "list[asyncio.Task[None]]":
-    """Open streams one after the other; each waits after its first chunk."""
-    requests = messages.stream("bench.chunks", count=2.0, pause=3600.0)
-    disconnect = asyncio.Event()
-    return [await _open_stream(app, next(requests), disconnect) for _ in range(count)]
+        scope, body = asgi_request(request)
+        received = [{"type": "http.request", "body": body, "more_body": False}]
+        # a Future, and one `_disconnect` for all: an asyncio.Event per stream would add 0.7 KB
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+        async def receive() -> Any:
+            return received.pop() if received else await self._disconnect.wait()
 
-async def _open_stream(app: Any, request: bytes, disconnect: asyncio.Event) -> "asyncio.Task[None]":
-    from tools.benchmarks.instructions import asgi_request
+        async def send(message: Any) -> None:
+            if b'"at"' in message.get("body", b""):
+                self.events += 1
+                if not first.done():
+                    first.set_result(None)
 
-    scope, body = asgi_request(request)
-    received = [{"type": "http.request", "body": body, "more_body": False}]
-    # a Future, and one `disconnect` for all: an asyncio.Event per stream would add 0.7 KB
-    chunk: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def receive() -> Any:
-        return received.pop() if received else await disconnect.wait()
-
-    async def send(message: Any) -> None:
-        if b'"at"' in message.get("body", b"") and not chunk.done():
-            chunk.set_result(None)
-
-    stream = asyncio.create_task(app(scope, receive, send))
-    await asyncio.wait([stream, chunk], return_when=asyncio.FIRST_COMPLETED)
-    if not chunk.done():
-        raise ServerFailed("a stream ended before its first chunk")
-    return stream
+        stream = asyncio.create_task(self._app(scope, receive, send))
+        await asyncio.wait([stream, first], return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            raise ServerFailed("a stream ended before its first event")
+        return stream
 
 
 async def _first_card(app: Any) -> bytes:
@@ -240,7 +298,9 @@ async def _first_card(app: Any) -> bytes:
 def main() -> None:
     """Run one measurement and print its result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("measurement", choices=["direct", "card", "store", "create", "streams"])
+    parser.add_argument(
+        "measurement", choices=["direct", "card", "store", "create", "streams", "events"]
+    )
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--address", default="memory")
@@ -251,6 +311,7 @@ def main() -> None:
         "card": lambda: _measure_card(options.count),
         "create": lambda: _measure_create(options.count),
         "streams": lambda: _measure_streams(options.count),
+        "events": lambda: _measure_events(options.count, options.seconds),
         "store": lambda: _measure_store(options.address, options.count, options.seconds),
     }
     with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:
