@@ -99,10 +99,10 @@ def test_a_config_names_an_agent_and_perhaps_its_bridge() -> None:
 @pytest.mark.parametrize(
     ("config", "error"),
     [
-        ({}, "needs the key bridge, agent, or both"),
+        ({}, "needs a bridge, an agent, or both"),
         ({"bridge": "nope"}, "no bridge called nope; known ones are .*callable.*crewai.*n8n"),
-        ({"bridge": "callable"}, "bridge callable needs the key agent"),
-        ({"bridge": "a2a-sdk"}, "bridge a2a-sdk needs the key agent"),
+        ({"bridge": "callable"}, "bridge callable needs an agent"),
+        ({"bridge": "a2a-sdk"}, "bridge a2a-sdk needs an agent"),
         ({"bridge": "command"}, "option command is missing"),
         ({"agent": "app"}, "package.module:name, not app"),
         ({"agent": ".app:agent"}, "package.module:name, not .app:agent"),

@@ -248,8 +248,8 @@ class ExecutorAgent(Agent):
         message.parts.extend(await self.contents(turn))
         request = SendMessageRequest(message=message)
         fill_message(turn.request_metadata, request.metadata)
-        name = _caller_of(turn)
-        user = UnauthenticatedUser() if name is None else Caller(name)
+        caller_id = _caller_id_of(turn)
+        user = UnauthenticatedUser() if caller_id is None else Caller(caller_id)
         return RequestContext(
             ServerCallContext(user=user, state={"turn": turn}),
             request,
@@ -280,7 +280,7 @@ class ExecutorAgent(Agent):
         turn.metadata.update({n: v for n, v in metadata.items() if n not in RESERVED})
 
 
-def _caller_of(turn: Turn) -> str | None:
+def _caller_id_of(turn: Turn) -> str | None:
     """Return the id of the caller's identity; None if anonymous.
 
     An abandoned task has no identity: return the id of the caller of the turn that has paused it.
@@ -358,7 +358,7 @@ def _settle(turn: Turn, task: Task) -> None:
     text, data = _text_and_data(status.message)
     if status.state in INTERRUPTED:
         del task.history[:]  # the store has the messages
-        state = {"task": json_of(task), "caller": _caller_of(turn)}
+        state = {"task": json_of(task), "caller": _caller_id_of(turn)}
         turn.ask(text or INTERRUPTED[status.state], data, state=state)
     if status.state == TaskState.TASK_STATE_FAILED:
         raise AgentFailedError(text or "The agent has failed")

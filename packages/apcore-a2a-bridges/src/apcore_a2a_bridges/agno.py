@@ -167,7 +167,7 @@ class AgnoAgent(Agent):
                 inputs.append(content)
             else:
                 media.setdefault(_argument_of(content), []).append(content)
-        # Agno takes either text or one other value; that comes first, from `mapped_input`
+        # Agno takes either text or one other value, which comes first: the `mapped_input`
         is_text = all(isinstance(value, str) for value in inputs)
         prompt = "\n".join(inputs) if is_text else inputs[0]
         earlier_messages = [] if self._has_memory or not is_text else turn.messages
@@ -239,9 +239,9 @@ def _resolve(requirement: Any, turn: Turn) -> None:
 def _ask_if_needed(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
-    # a loaded run has two copies of a tool call, and only that of a requirement has the answer
-    needs_of_run = [need for need in run.requirements or () if need.member_run_id is None]
-    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in needs_of_run}
+    # a loaded run has two copies of a tool call; only the copy in its requirement has the answer
+    non_member_needs = [need for need in run.requirements or () if need.member_run_id is None]
+    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in non_member_needs}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
     if not requirements:
         return

@@ -34,7 +34,7 @@ T = TypeVar("T")
 THREADS = 64
 """Number of threads for functions that block; further calls wait."""
 TEXT_TYPES = (str, inspect.Parameter.empty, Any)
-"""Annotations of a parameter or a return value that may be text."""
+"""Annotations of a parameter that may take the text of the user."""
 STREAMS = ("AsyncGenerator", "AsyncIterable", "AsyncIterator", "Generator", "Iterable", "Iterator")
 """Names of return types of generators."""
 ALLOW_EXTRA = ConfigDict(extra="allow")

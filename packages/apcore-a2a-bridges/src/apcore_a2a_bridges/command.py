@@ -206,7 +206,7 @@ class CommandAgent(Agent):
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
         inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRET_PREFIX)}
         environment = {**self.environment, **inherited, **self._env}
-        # the document may be in the error output: keep a byte too many, for `_check_size` to find
+        # the document may be in the error output: an extra byte tells `_check_size` of a longer one
         max_error_bytes = MAX_OUTPUT + 1 if self._output == "json" else MAX_ERROR_BYTES
         program = await Program.start(
             command.arguments, self._grace, max_error_bytes, cwd=self._cwd, env=environment

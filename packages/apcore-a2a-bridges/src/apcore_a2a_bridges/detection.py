@@ -171,7 +171,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     Raises:
         AgentConfigError: The config names neither a bridge nor an agent, an option is missing,
             there is no such bridge, agent or option, or the address of the agent is malformed.
-        ImportError: There is no module at the address of the agent.
+        ImportError: The address of the agent names a Python module that does not exist.
         TypeError: The agent is a class, or no bridge fits its type.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
@@ -184,7 +184,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     args = [] if agent is None else [import_object(agent) if isinstance(agent, str) else agent]
     if name is None:
         if not args:
-            raise AgentConfigError("The config needs the key bridge, agent, or both")
+            raise AgentConfigError("The config needs a bridge, an agent, or both")
         return _make_module(bridge, args, options)
     target = _find_target(str(name))
     if target is None:
@@ -238,7 +238,7 @@ def _make_module(
         if match := MISSING.search(str(error)):
             if agent_bridge and not args and "positional" in match[0]:
                 raise AgentConfigError(
-                    f"The bridge {agent_bridge} needs the key agent, such as app:agent"
+                    f"The bridge {agent_bridge} needs an agent, such as app:agent"
                 ) from None
             raise AgentConfigError(f"The option {match[1]} is missing") from None
         raise

@@ -191,7 +191,7 @@ class N8nAgent(Agent):
             await response.aclose()
 
     async def _send(self, turn: Turn) -> Response:
-        """Send a turn to n8n; if it fails and that is safe, try again with a backoff."""
+        """Send a turn to n8n; if that fails, retry with a backoff where a retry is safe."""
         import httpx
 
         url = self._url if turn.state is None else self._resume_url(turn.state["url"])
@@ -265,7 +265,7 @@ class N8nAgent(Agent):
         """Return the URL of a Wait node at the address of the webhook.
 
         n8n makes the URL from its public address, which may not be reachable from here. And a
-        workflow must not be able to have the user's answers and the headers sent to another host.
+        workflow must not be able to redirect the user's answers and the headers to another host.
         """
         webhook, node = urlsplit(self._url), urlsplit(url)
         return urlunsplit((webhook.scheme, webhook.netloc, node.path, node.query, ""))
@@ -317,9 +317,9 @@ async def _lines(response: Response) -> AsyncIterator[str]:
     """Yield the lines of an answer; httpx would also split them at characters such as U+2028."""
     pieces: list[str] = []
     async for text in response.aiter_text():
-        *line_ends, rest = text.split("\n")
-        for line_end in line_ends:
-            yield "".join((*pieces, line_end)).removesuffix("\r")
+        *last_pieces, rest = text.split("\n")
+        for last_piece in last_pieces:
+            yield "".join((*pieces, last_piece)).removesuffix("\r")
             pieces.clear()
         pieces.append(rest)
     if line := "".join(pieces):
