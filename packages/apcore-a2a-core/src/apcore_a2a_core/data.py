@@ -44,7 +44,7 @@ class Role(StrEnum):
 
 
 # JSON has no cycles, so the garbage collector need not scan these objects. An agent with many open
-# streams has so many of them that scanning took a fifth of its time.
+# streams has so many of them that scanning took an eighth of its time.
 class Data(Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """The base of all types; members with their default are left out of the JSON."""
 
