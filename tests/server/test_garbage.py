@@ -20,6 +20,7 @@ from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
+    Gate,
     Peer,
     StreamModule,
     SyncActionModule,
@@ -203,3 +204,20 @@ def test_errors_that_define_equality_lose_their_frames_too() -> None:
     assert error.__traceback__ is None
     assert error.__cause__ is not None
     assert error.__cause__.__traceback__ is None
+
+
+async def test_the_collector_does_not_scan_tasks_and_events() -> None:
+    gate = Gate()
+    async with serving({"work": ActionModule(gate)}) as peer:
+        task_id = await peer.start()
+        await gate.reached.wait()
+        tasks = peer.agent.handler.tasks
+        record, events = await tasks.get(task_id), await tasks.events(task_id, 0)
+        assert record
+        assert events
+        messages = record.task.history
+        values: list[object] = [record, record.task, *messages, *events]
+        values += [part for message in messages for part in message.parts]
+        values += [event.payload for event in events]
+        assert [type(value) for value in values if gc.is_tracked(value)] == []
+        gate.opened.set()
