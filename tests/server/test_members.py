@@ -35,6 +35,11 @@ def test_an_id_beside_the_message_may_be_spelled_either_way(agent: Agent, member
     assert agent.ask("send", params).task["contextId"] == "my context"
 
 
+def test_null_in_the_message_leaves_the_id_beside_it(agent: Agent) -> None:
+    params = {**agent.params("echo", contextId=None), "contextId": "my context"}
+    assert agent.ask("send", params).task["contextId"] == "my context"
+
+
 @pytest.mark.parametrize("member", ["mime_type", "mimeType"])
 def test_the_media_type_of_a_file_in_0_3_may_be_spelled_either_way(
     rpc_v03: Agent, member: str

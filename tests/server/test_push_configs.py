@@ -244,6 +244,11 @@ def test_the_task_id_alone_is_enough_as_the_srs_requires(rpc_v03: Agent) -> None
     assert hooks.of(task) == []
 
 
+def test_null_as_the_task_id_leaves_the_id_of_0_3(rpc_v03: Agent) -> None:
+    params = {"id": rpc_v03.send().task["id"], "taskId": None}
+    assert rpc_v03.ask("push list", params).result == []
+
+
 def test_a_push_config_keeps_all_its_schemes(rpc_v03: Agent) -> None:
     hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
     authentication = {"schemes": ["Bearer", "Basic", "X-Own"], "credentials": "sesame"}
@@ -257,7 +262,7 @@ def test_a_push_config_keeps_all_its_schemes(rpc_v03: Agent) -> None:
 
 def test_the_only_scheme_may_be_given_without_a_list(rpc_v03: Agent) -> None:
     hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
-    authentication = {"schemes": "Bearer", "credentials": "sesame"}
+    authentication = {"schemes": "Bearer", "scheme": None, "credentials": "sesame"}
     hooks.set(task, id="c1", url=UNREACHABLE, authentication=authentication)
     assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
 

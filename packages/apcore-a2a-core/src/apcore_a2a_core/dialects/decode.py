@@ -386,7 +386,7 @@ def _upgrade_send_configuration(value: Json) -> Json:
         return value
     if not isinstance(blocking, bool):
         raise _Problem("must be true or false", ".blocking")
-    return {"returnImmediately": not blocking, **value}
+    return _completed(value, {"returnImmediately": not blocking})
 
 
 def _upgrade_send(value: Json) -> Json:
@@ -397,7 +397,7 @@ def _upgrade_send(value: Json) -> Json:
     if not (value.get("contextId") or value.get("taskId")):
         return value
     ids = {name: value[name] for name in ("contextId", "taskId") if value.get(name)}
-    return {**value, "message": {**ids, **message}}
+    return {**value, "message": _completed(message, ids)}
 
 
 def _upgrade_push_config(value: Json) -> Json:
@@ -413,13 +413,23 @@ def _upgrade_authentication(value: Json) -> Json:
         if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):
             raise _Problem("must be HTTP authentication schemes", ".scheme")
         schemes = ",".join(schemes)
-    return {"scheme": schemes, **value}
+    return _completed(value, {"scheme": schemes})
 
 
 def _upgrade_push_config_ids(value: Json) -> Json:
     """Convert the ids of a request about push configs to 1.0; in 0.3, `id` is the task id."""
     config = {"id": value.get("pushNotificationConfigId")}
-    return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
+    if value.get("taskId") is None:
+        return {"taskId": value.get("id"), **config}
+    return _completed(value, config)
+
+
+def _completed(value: Json, defaults: Json) -> Json:
+    """Return an object with *defaults* for its members that are missing or null."""
+    return {
+        **value,
+        **{name: default for name, default in defaults.items() if value.get(name) is None},
+    }
 
 
 _UPGRADES: dict[type[Data], Callable[[Json], Json]] = {
