@@ -111,6 +111,14 @@ def test_too_many_keys_are_refused_at_any_depth() -> None:
         narrow([{"a": 1}, {"b": {"c": 1}}], max_keys=2)
 
 
+def test_limits_hold_for_an_object_without_arrays_and_objects() -> None:
+    assert narrow({"a": 1, "b": 2}, max_keys=2, max_depth=1) == {"a": 1, "b": 2}
+    with pytest.raises(PartError, match="keys"):
+        narrow({"a": 1, "b": 2}, max_keys=1)
+    with pytest.raises(PartError, match="deep"):
+        narrow({"a": 1}, max_depth=0)
+
+
 @pytest.mark.parametrize("kind", [list, dict])
 def test_the_maximum_depth_survives_protobuf_in_the_deepest_envelope(kind: type) -> None:
     value = nested(MAX_DEPTH, kind)

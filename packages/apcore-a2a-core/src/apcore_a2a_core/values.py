@@ -270,6 +270,8 @@ def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) 
     if (
         value.__class__ is dict
         and len(value) <= LARGE
+        and len(value) <= max_keys
+        and max_depth
         and FLAT.issuperset(map(type, value.values()))
     ):
         return {**value}  # the usual case; the rest takes three times as long
