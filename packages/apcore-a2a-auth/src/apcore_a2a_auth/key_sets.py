@@ -13,11 +13,17 @@ from apcore_a2a_core.data import Json
 from apcore_a2a_core.values import is_array, is_object
 
 from .errors import ConfigurationError, KeysUnavailableError
-from .jwks import COOLDOWN, LIFETIME, MAX_KEYS, TIMEOUT, get_document, without_secrets
+from .jwks import (
+    COOLDOWN,
+    LIFETIME,
+    MAX_KEYS,
+    MAX_STALE,
+    TIMEOUT,
+    get_document,
+    without_secrets,
+)
 from .keys import VerificationKey, key_of_jwk
 
-MAX_STALE = 3600.0
-"""Age in seconds up to which keys are used while fetches fail."""
 MAX_SETS = 100
 """Maximum number of cached key sets, because cards can name any number of them."""
 NEVER = float("-inf")
