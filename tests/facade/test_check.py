@@ -34,6 +34,7 @@ NOT_FOUND = {"error": {"code": -32001, "message": "Task not found"}}
 SKILL = {"id": "only", "name": "Only", "description": "The only one", "tags": []}
 
 
+EVENT_STREAM = "text/event-stream"
 WRONG_REQUESTS = ("unknown method", "malformed json", "refused stream")
 
 
@@ -103,7 +104,7 @@ class WrongRequestAgent(FakeAgent):
         answer = self.answers.get(key, error(-32001))
         if isinstance(answer, list):
             events = [f": hello\n\ndata: {json.dumps(document)}\r\n\r\n" for document in answer]
-            return StreamingResponse(iter(events), media_type="text/event-stream")
+            return StreamingResponse(iter(events), media_type=EVENT_STREAM)
         if isinstance(answer, Response):
             return answer
         if isinstance(answer, int):
@@ -186,13 +187,21 @@ def test_a_stream_without_events_fails_in_time(cli: Cli) -> None:
             yield ": still here\n\n"
             await asyncio.sleep(0.01)
 
-    silent = StreamingResponse(keep_alives(), media_type="text/event-stream")
+    silent = StreamingResponse(keep_alives(), media_type=EVENT_STREAM)
     answers = CONFORMING | {"SubscribeToTask": silent}
     fake = WrongRequestAgent(answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         report = cli("check", url, "--timeout", "2").json
 
     assert "1.0 refused stream: ReadTimeout: The answer was not complete" in report["verdict"]
+
+
+def test_lines_of_a_stream_may_end_with_carriage_returns_alone(cli: Cli) -> None:
+    refusal = f": hello\rdata: {json.dumps(error(-32001))}\r\r"
+    answers = {"SubscribeToTask": StreamingResponse(iter([refusal]), media_type=EVENT_STREAM)}
+    fake = WrongRequestAgent(CONFORMING | answers, streaming=True, binding="JSONRPC")
+    with running(fake.app) as url:
+        assert outcomes(cli("check", url).json)["1.0 refused stream"] == "ok"
 
 
 def test_a_busy_agent_does_not_fail_the_check(cli: Cli) -> None:

@@ -12,6 +12,7 @@ import httpx
 MAX_ANSWER = 64 * 1024
 """Bytes after which no more of an answer is read; the first event of a stream must fit."""
 EVENT_STREAM = "text/event-stream"
+LINE_END = re.compile(rb"\r\n?|\n")
 DATA_FIELD = re.compile(rb"^data:", re.MULTILINE)
 
 
@@ -100,7 +101,7 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
     for chunk in response.iter_bytes():
         yield chunk
         text += chunk
-        data = DATA_FIELD.search(normalized := text.replace(b"\r\n", b"\n"))
+        data = DATA_FIELD.search(normalized := LINE_END.sub(b"\n", text))
         is_event_complete = data is not None and b"\n\n" in normalized[data.end() :]
         if len(text) > MAX_ANSWER or (is_stream and is_event_complete):
             return
@@ -110,7 +111,7 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
 
 def _parse_object(text: bytes, media_type: str) -> dict[str, Any] | None:
     if media_type == EVENT_STREAM:
-        events = text.replace(b"\r\n", b"\n").split(b"\n\n")
+        events = LINE_END.sub(b"\n", text).split(b"\n\n")
         event = next(filter(DATA_FIELD.search, events), b"")
         lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
         text = b"\n".join(line.removeprefix(b"data:") for line in lines)

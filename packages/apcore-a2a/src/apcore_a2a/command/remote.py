@@ -50,7 +50,7 @@ def read_secret(text: str) -> str:
     """Return the secret in *text*, or in the file FILE if *text* is `@FILE`."""
     value = (read_text(text) if text.startswith("@") else text).strip()
     if not value:
-        raise click.BadParameter(f"{text or 'the value'} is empty")
+        raise click.BadParameter(f"{text.strip() or 'the value'} is empty")
     return value
 
 
