@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from apcore_a2a.command.check import check_card
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from tests.serving import running
@@ -32,8 +38,6 @@ CARD_0_3 = {
 SUBSCRIPTION = "/tasks/no-such-task-of-apcore-a2a-check:subscribe"
 NOT_FOUND = {"error": {"code": -32001, "message": "Task not found"}}
 SKILL = {"id": "only", "name": "Only", "description": "The only one", "tags": []}
-
-
 EVENT_STREAM = "text/event-stream"
 WRONG_REQUESTS = ("unknown method", "malformed json", "refused stream")
 
@@ -246,6 +250,21 @@ def test_wrong_requests_are_sent_with_the_same_credentials_as_others(cli: Cli) -
 
     assert len(sent_credentials) > 5
     assert {*sent_credentials} == {"Bearer t0ken 5"}
+
+
+def test_headers_do_not_follow_a_redirected_card_to_another_origin(cli: Cli) -> None:
+    other, moved = (
+        WrongRequestAgent(CONFORMING, streaming=True, binding="JSONRPC") for _ in range(2)
+    )
+    with running(other.app) as other_url:
+        redirect = RedirectResponse(f"{other_url}/.well-known/agent-card.json")
+        moved.app.router.routes[:1] = [Route("/.well-known/agent-card.json", redirect)]
+        with running(moved.app) as url:
+            outcome = cli("check", url, "--header", "X-API-Key: hunter2")
+
+    assert "1.0 card" in outcome.out
+    assert other.requests
+    assert not any("hunter2" in str(request.headers.raw) for request in other.requests)
 
 
 @pytest.mark.parametrize("tag", ["destructive", "requires-approval"])

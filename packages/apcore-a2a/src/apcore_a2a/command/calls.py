@@ -70,7 +70,10 @@ def _perform(arguments: SimpleNamespace, out: Printer) -> int:
 
 
 def _client(
-    arguments: SimpleNamespace, protocol: str | None, http_client: Any = None
+    arguments: SimpleNamespace,
+    protocol: str | None,
+    http_client: Any = None,
+    verify_card: Any = None,
 ) -> SyncA2AClient:
     """Return a client for the agent at the URL in *arguments*."""
     return SyncA2AClient(
@@ -81,6 +84,7 @@ def _client(
         protocol=protocol,
         http_client=http_client,
         credentials_for=arguments.credentials_for,
+        verify_card=verify_card,
         # Read the card only once: CredentialsRefusedError is then raised before the first call, if
         # at all, and `run` can repeat the command.
         card_ttl=inf,

@@ -21,9 +21,9 @@ from apcore_a2a_client import (
     TaskState,
     TaskStatus,
 )
-from apcore_a2a_client.discovery import CARD_PATHS
 from apcore_a2a_client.tasks import apply_event
 from apcore_a2a_core import clean
+from apcore_a2a_core.data import Json
 
 from .raw_client import Answer, RawClient
 from .sending import message_of, takes_text_only
@@ -99,18 +99,18 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
     """Try an agent, and yield the result of each check.
 
     Args:
-        new_client: Function that takes a protocol version (None for any) and, optionally, an httpx
-            client, and returns a client of the agent.
+        new_client: Function that takes a protocol version (None for any) and, optionally, an
+            `http_client` and a `verify_card`, and returns a client of the agent.
         arguments: The arguments of the command.
 
     Raises:
         A2AError: There is no usable Agent Card, so there is nothing to check.
         CredentialsRefusedError: The card points to an origin that must not get the credentials.
     """
-    with new_client(None) as client:
+    documents: list[Json] = []
+    with new_client(None, verify_card=documents.append) as client:
         card = client.agent_card
-    document = _fetch_card(arguments)
-    yield from check_card(document)
+    yield from check_card(documents[-1])
     offered_versions = {interface.protocol_version[:3] for interface in card.supported_interfaces}
     for version in VERSIONS:
         if version not in offered_versions:
@@ -121,11 +121,8 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
                 yield from _VersionChecks(client, raw_client, card, arguments, version).run()
 
 
-def check_card(document: Any) -> Iterator[CheckResult]:
+def check_card(document: Json) -> Iterator[CheckResult]:
     """Check the JSON of an Agent Card against the schemas of the versions that it claims."""
-    if not isinstance(document, dict):
-        yield CheckResult("card", "skipped", "it can't be read without credentials")
-        return
     claims = {"1.0": "supportedInterfaces" in document, "0.3": "url" in document}
     if not any(claims.values()):
         yield CheckResult(
@@ -169,21 +166,6 @@ def _find_problems_0_3(document: Any) -> list[str]:
     except ValidationError as error:
         return [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
     return []
-
-
-def _fetch_card(arguments: Any) -> Any:
-    """Return the JSON of the public card, or None if it can't be read without credentials."""
-    url = arguments.url.rstrip("/")
-    for path in map(bytes.decode, CARD_PATHS):
-        url = url.removesuffix(path)
-    headers, timeout = dict(arguments.headers), arguments.timeout
-    with httpx.Client(headers=headers, timeout=timeout, follow_redirects=True) as client:
-        for path in map(bytes.decode, CARD_PATHS):
-            with suppress(httpx.HTTPError, ValueError):
-                response = client.get(url + path)
-                if response.status_code == 200:
-                    return json.loads(response.content)
-    return None
 
 
 class _VersionChecks:
