@@ -48,9 +48,8 @@ async def poll_events(
         question_id: The id of the question that the caller has answered; empty if there is none.
         receiver: Receives notifications; None to poll.
     """
-    push_config, notification = None, None
-    with receiver.expecting() if receiver is not None else nullcontext((None, None)) as expected:
-        push_config, notification = expected
+    expecting = nullcontext((None, None)) if receiver is None else receiver.expecting()
+    with expecting as (push_config, notification):
 
         async def send(webhook: PushNotificationConfig | None) -> Task:
             return await client.send_message(
