@@ -52,6 +52,14 @@ describe("Python", () => {
   });
 });
 
+describe("curl", () => {
+  it("runs no command from the card", () => {
+    const credentials = { header: "X-`id`$HOME", value: "$A2A_TOKEN" };
+    const source = asCurl(v1, send, { ...target, credentials });
+    expect(source).toContain(`-H 'X-\`id\`$HOME: '"$A2A_TOKEN"`);
+  });
+});
+
 describe("JavaScript", () => {
   it("reads the credentials from the environment", () => {
     const credentials = { header: "Authorization", value: "Bearer $A2A_TOKEN" };
@@ -61,6 +69,12 @@ describe("JavaScript", () => {
     expect(asJavaScript(v1, send, { ...target, queryKey: "a key" })).toContain(
       "fetch(`https://agent.example.com/?a%20key=${encodeURIComponent(process.env.A2A_TOKEN)}`, {",
     );
+  });
+
+  it("runs no code from the card", () => {
+    const url = "https://agent.example.com/`${run()}\\";
+    const source = asJavaScript(v1, send, { ...target, url, queryKey: "key" });
+    expect(source).toContain("fetch(`https://agent.example.com/\\`\\${run()}\\\\?key=${encodeURIComponent(");
   });
 
   it("reads files instead of including their bytes", () => {

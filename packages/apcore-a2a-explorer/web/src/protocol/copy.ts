@@ -21,6 +21,9 @@ export interface Target {
 
 const quote = (source: string) => `'${source.replaceAll("'", `'\\''`)}'`;
 
+/** The source of *text* in a template literal of JavaScript. */
+const inTemplate = (text: string) => text.replace(/[\\`]|\$(?=\{)/g, "\\$&");
+
 const CONTENT_TYPE = ["Content-Type", "application/json"] as const;
 
 /** A request as it is sent, with a body that is easy to read. */
@@ -44,14 +47,15 @@ export function asCurl(dialect: Dialect, operation: Operation, target: Target): 
   const lines = [
     `curl -s${isStream ? "N" : ""} ${method}${quote(url)}${queryOf(target, url)}`,
     ...headers.map(([name, value]) => `-H ${quote(`${name}: ${value}`)}`),
-    // in double quotes, so that the shell expands the variable
-    ...(target.credentials
-      ? [`-H "${target.credentials.header}: ${target.credentials.value}"`]
-      : []),
+    ...(target.credentials ? [`-H ${secretHeaderOf(target.credentials)}`] : []),
     ...(body ? [`-d ${quote(body)}`] : []),
   ];
   return lines.join(" \\\n  ");
 }
+
+/** A header with the variable in double quotes for the shell to expand; other special characters of the name are quoted. */
+const secretHeaderOf = ({ header, value }: { header: string; value: string }) =>
+  /^[\w-]+$/.test(header) ? `"${header}: ${value}"` : `${quote(`${header}: `)}"${value}"`;
 
 /** The query after the quoted URL, with a variable in double quotes for the shell to expand. */
 const queryOf = ({ queryKey }: Target, url: string) =>
@@ -79,7 +83,7 @@ export function asJavaScript(dialect: Dialect, operation: Operation, target: Tar
   const { verb, url } = requestOf(dialect, operation, target);
   const token = "${process.env.A2A_TOKEN}";
   const address = queryKey
-    ? `\`${url}${url.includes("?") ? "&" : "?"}${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
+    ? `\`${inTemplate(url)}${url.includes("?") ? "&" : "?"}${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
     : JSON.stringify(url);
   const { body, readsFiles } = javaScriptBody(dialect, operation, target);
   const headers = [...(body ? [CONTENT_TYPE] : []), ...Object.entries(dialect.headers)];
