@@ -169,6 +169,21 @@ def test_a_run_is_kept_once_when_slower_ones_become_old() -> None:
     assert [run.seconds for run in hour_of(figures, worker.now).slowest] == [5, 4, 3]
 
 
+def test_a_short_run_does_not_hide_longer_ones_that_are_not_kept() -> None:
+    figures = SkillFigures()
+    worker = Worker(figures)
+    for _ in range(MAX_NOTABLE):
+        worker.run(10)
+    worker.now += 60 * MINUTES / 2
+    for _ in range(20):
+        worker.run(9)  # not among the slowest runs
+    worker.now += 60 * MINUTES / 2
+    worker.run(0.01)
+    hour = hour_of(figures, worker.now)
+    assert [run.seconds for run in hour.slowest] == [pytest.approx(0.01)]
+    assert hour.percentile(0.5) == pytest.approx(9, rel=1 / 8)
+
+
 def test_failures_are_counted_by_code() -> None:
     figures = SkillFigures()
     worker = Worker(figures)

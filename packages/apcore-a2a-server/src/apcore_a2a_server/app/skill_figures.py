@@ -240,12 +240,14 @@ class SkillHour:
             return None
         rank = share * totals[-1]
         bucket = bisect_left(totals, rank)
-        longest = self.slowest[0].seconds if self.slowest else PERCENTILE_BOUNDS[-1]
-        if bucket == len(PERCENTILE_BOUNDS):
-            return longest
-        low, high = PERCENTILE_BOUNDS[bucket - 1] if bucket else 0, PERCENTILE_BOUNDS[bucket]
+        longest = self.slowest[0].seconds if self.slowest else 0.0
+        bounds = (0.0, *PERCENTILE_BOUNDS, max(longest, PERCENTILE_BOUNDS[-1]))
+        low, high = bounds[bucket : bucket + 2]
         part = 1 - (totals[bucket] - rank) / self.durations[bucket]
-        return min(low + part * (high - low), longest)
+        duration = low + part * (high - low)
+        # Workers remember a few runs: the slowest of the last hour may no longer be among them.
+        has_slowest = longest >= bounds[bisect_left(totals, totals[-1])]
+        return min(duration, longest) if has_slowest else duration
 
     def add(self, place: _Place, now: float) -> None:
         """Add the figures of one worker."""
