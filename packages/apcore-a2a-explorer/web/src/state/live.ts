@@ -53,11 +53,13 @@ function restart(): void {
 
 async function poll(round: number): Promise<void> {
   try {
-    const tasks = await changes();
+    const { changed, hasMore } = await changes();
     if (round !== currentRound) return;
     const hasRecovered = interval > POLL_INTERVAL;
     interval = POLL_INTERVAL;
-    if (tasks.length || hasRecovered) publish(tasks, hasRecovered);
+    if (changed.length || hasRecovered) publish(changed, hasRecovered);
+    // a pause may be among the changes that were not listed
+    if (hasMore && !hasRecovered) void loadInbox();
   } catch (error) {
     if (round !== currentRound || !isTemporary(error)) return;
     interval = Math.min(2 * interval, LONGEST_INTERVAL);
@@ -65,16 +67,16 @@ async function poll(round: number): Promise<void> {
   timer = setTimeout(() => void poll(round), document.hidden ? LONGEST_INTERVAL : interval);
 }
 
-/** The tasks that have changed since the last call; none at the first call. */
-async function changes(): Promise<Task[]> {
+/** The tasks that have changed since the last call, none at the first call; and whether more have changed. */
+async function changes(): Promise<{ changed: Task[]; hasMore: boolean }> {
   const isFirst = latest === undefined;
   const changedAfter = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
-  const { tasks } = await listTasks({ changedAfter, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
+  const { tasks, next } = await listTasks({ changedAfter, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
   const changedTasks = tasks.filter((task) => timestamps.get(task.id) !== task.status.timestamp);
   timestamps = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
   const times = tasks.map((task) => Date.parse(task.status.timestamp ?? "")).filter(Boolean);
   latest = Math.max(latest ?? 0, ...times);
-  return isFirst ? [] : changedTasks;
+  return isFirst ? { changed: [], hasMore: false } : { changed: changedTasks, hasMore: Boolean(next) };
 }
 
 function publish(changed: Task[], hasRecovered: boolean): void {
