@@ -10,6 +10,7 @@ from apcore import Identity, ModuleAnnotations
 from apcore_a2a_auth import APIKeyAuthenticator
 from playwright.sync_api import Locator, Page, expect
 
+from tests.server.checking_client import Json
 from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.serving import running
 
@@ -184,6 +185,24 @@ def test_approvals_are_sorted_by_deadline_which_counts_down(open_visit: OpenVisi
         expect(entries.nth(1)).to_contain_text("Expires in 3 min")
 
 
+def test_the_inbox_shows_a_pause_among_more_changes_than_a_poll_lists(
+    open_visit: OpenVisit,
+) -> None:
+    paused_tasks: list[Json] = []
+
+    def list_tasks(params: Json) -> Json:
+        if "status" in params:
+            return {"tasks": paused_tasks if "INPUT" in params["status"] else []}
+        changed = [task_of(id=f"task {number}") for number in range(50)] if paused_tasks else []
+        return {"tasks": changed, "nextPageToken": "more" if changed else ""}
+
+    with running(FakeAgent(ListTasks=list_tasks).app()) as url:
+        page = open_visit(url).go("inbox")
+        expect(page.get_by_text("No tasks are waiting for your input.")).to_be_visible()
+        paused_tasks.append(approval("paused", "2036-01-01T00:00:00Z"))
+        expect(page.get_by_role("article", name="Task paused")).to_be_visible(timeout=30_000)
+
+
 def test_an_approver_sees_the_requester_and_is_recorded(open_visit: OpenVisit) -> None:
     keys = APIKeyAuthenticator(
         {
@@ -236,3 +255,21 @@ def test_a_hidden_page_notifies_after_the_user_has_allowed_it(
     page.clock.run_for(31_000)
     wait_until(lambda: page.evaluate("window.shown.length") == 1)
     assert page.evaluate("window.shown") == [["A task waits for your input", "ask.first"]]
+
+
+def test_a_browser_without_notifications_for_pages_shows_the_inbox(
+    visit: Visit, other: OtherClient
+) -> None:
+    visit.page.add_init_script(
+        FAKE_NOTIFICATIONS + "window.Notification = class extends window.Notification {"
+        " constructor() { throw new TypeError('Illegal constructor'); } };"
+    )
+    visit.page.clock.install()
+    page = visit.go("inbox")
+    page.get_by_role("button", name="Notify me on this desktop").click()
+    expect(page.get_by_text("No tasks are waiting for your input.")).to_be_visible()
+    page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
+    task = other.send({"data": {"n": 1}}, "ask.first")
+    page.clock.run_for(31_000)
+    expect(item(page, task)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)

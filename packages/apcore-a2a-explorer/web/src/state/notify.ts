@@ -45,10 +45,14 @@ inbox.subscribe((tasks) => {
   knownIds = new Set(tasks.map((task) => task.id));
   if (!newTasks?.length || !notifying.value || !document.hidden) return;
   const title = newTasks.length === 1 ? "A task waits for your input" : `${newTasks.length} tasks wait for your input`;
-  const notification = new Notification(title, { body: newTasks.map(skillOf).join(", "), tag: "a2a-explorer.inbox" });
-  notification.onclick = () => {
-    focus();
-    location.hash = href("inbox");
-    notification.close();
-  };
+  try {
+    const notification = new Notification(title, { body: newTasks.map(skillOf).join(", "), tag: "a2a-explorer.inbox" });
+    notification.onclick = () => {
+      focus();
+      location.hash = href("inbox");
+      notification.close();
+    };
+  } catch {
+    notifying.value = null; // browsers on phones allow notifications only to service workers
+  }
 });
