@@ -410,6 +410,8 @@ def assert_refused(hooks: Hooks, task: str, hook: Json, field: str) -> list[str]
 def test_an_invalid_push_config_is_refused_with_its_field(
     hooks: Hooks, task: str, field: str, hook: Json
 ) -> None:
+    if field == "authentication.scheme" and not hooks.agent.modern:
+        field = "authentication.schemes"
     for message in assert_refused(hooks, task, hook, field):
         assert message.isprintable()
         assert "sesame" not in message
@@ -420,9 +422,8 @@ def test_an_invalid_push_config_is_refused_with_its_field(
 )
 def test_invalid_schemes_of_0_3_are_refused(rpc_v03: Agent, schemes: object) -> None:
     task = rpc_v03.send().task["id"]
-    assert_refused(
-        Hooks(rpc_v03), task, with_authentication(schemes=schemes), "authentication.scheme"
-    )
+    hook = with_authentication(schemes=schemes)
+    assert_refused(Hooks(rpc_v03), task, hook, "authentication.schemes")
 
 
 LONGEST = {

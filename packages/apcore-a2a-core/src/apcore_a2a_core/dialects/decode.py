@@ -409,9 +409,9 @@ def _upgrade_push_config(value: Json) -> Json:
 def _upgrade_authentication(value: Json) -> Json:
     """Join the `schemes` of 0.3 with commas into the one `scheme` of 1.0."""
     schemes = value.get("schemes")
-    if is_array(schemes):
-        if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):
-            raise _Problem("must be HTTP authentication schemes", ".scheme")
+    if schemes is not None and not isinstance(schemes, str):
+        if not is_array(schemes) or not all(isinstance(s, str) and "," not in s for s in schemes):
+            raise _Problem("must be an array of HTTP authentication schemes", ".schemes")
         schemes = ",".join(schemes)
     return _completed(value, {"scheme": schemes})
 

@@ -27,7 +27,15 @@ from .signing import schemes_of
 CONFIG_ID = re.compile(r"[\x21-\x7e]{1,256}")
 AUTH_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 """A `token` in the grammar of HTTP (RFC 9110 §5.6.2)."""
-MAX_SCHEMES: dict[Version, int] = {"1.0": 1, "0.3": 10}
+SCHEME_RULES: dict[Version, tuple[int, str, str]] = {
+    "1.0": (1, "authentication.scheme", "must be one HTTP authentication scheme, such as Bearer"),
+    "0.3": (
+        10,
+        "authentication.schemes",
+        "must be at most 10 HTTP authentication schemes, such as Bearer",
+    ),
+}
+"""The maximum number of authentication schemes in each version, their member, and its rule."""
 HEADER_VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
 """A field value of visible ASCII characters and inner spaces (RFC 9110 §5.5)."""
 HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without spaces at its ends"
@@ -138,12 +146,11 @@ def _check_members(config: TaskPushNotificationConfig, version: Version) -> None
         raise invalid("token", HEADER_VALUE_RULE)
     if not HEADER_VALUE.fullmatch(authentication.credentials):
         raise invalid("authentication.credentials", HEADER_VALUE_RULE)
-    if len(schemes) > MAX_SCHEMES[version] or not all(map(AUTH_SCHEME.fullmatch, schemes)):
-        raise invalid(
-            "authentication.scheme", "must be an HTTP authentication scheme, such as Bearer"
-        )
+    max_schemes, scheme_field, rule = SCHEME_RULES[version]
+    if len(schemes) > max_schemes or not all(map(AUTH_SCHEME.fullmatch, schemes)):
+        raise invalid(scheme_field, rule)
     if authentication.credentials and not authentication.scheme:
-        raise invalid("authentication.scheme", "must be given if there are credentials")
+        raise invalid(scheme_field, "must be given if there are credentials")
 
 
 def _webhook_json(webhook: Webhook, version: Version) -> Json:
