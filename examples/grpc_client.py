@@ -14,18 +14,18 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Value
 
 
-def request(text: str) -> SendMessageRequest:
+def new_request(text: str) -> SendMessageRequest:
     """Return a request that calls the skill `text.stats`."""
     data = Value()
     data.struct_value.update({"text": text})
     message = Message(message_id="m1", role=Role.ROLE_USER, parts=[Part(data=data)])
-    result = SendMessageRequest(message=message)
-    result.metadata.update({"skillId": "text.stats"})
-    return result
+    request = SendMessageRequest(message=message)
+    request.metadata.update({"skillId": "text.stats"})
+    return request
 
 
 async def connect(url: str) -> Client:
-    """Return a client for the gRPC interface on the Agent Card at *url*."""
+    """Return a client that calls the agent at *url* over gRPC."""
     config = ClientConfig(
         grpc_channel_factory=grpc.aio.insecure_channel, supported_protocol_bindings=["GRPC"]
     )
@@ -34,11 +34,12 @@ async def connect(url: str) -> Client:
 
 async def main(url: str) -> None:
     """Send a message and print each event of its task."""
-    # credentials are metadata, such as {"authorization": "Bearer …"}
+    # credentials are gRPC metadata, such as {"authorization": "Bearer …"}
     key = os.environ.get("API_KEY")
     context = ClientCallContext(service_parameters={"x-api-key": key} if key else {})
     async with await connect(url) as client:
-        async for event in client.send_message(request("to be or not to be"), context=context):
+        request = new_request("to be or not to be")
+        async for event in client.send_message(request, context=context):
             print(MessageToDict(event))
 
 

@@ -1,4 +1,4 @@
-"""Webhook receiver: set PUSH_SECRET to its secret, and run `python examples/receiver.py`.
+"""Webhook receiver: set PUSH_SECRET to the webhook's secret and run `python examples/receiver.py`.
 
 The agent's operator prints the secret with `apcore-a2a webhooks secret http://127.0.0.1:9000/`.
 Verifies signatures, prints new notifications, and ignores repeated ones. Needs `pip install
@@ -14,12 +14,12 @@ from typing import Any
 
 from standardwebhooks import Webhook, WebhookVerificationError
 
-MAX_BODY = 64 * 1024 * 1024
+MAX_BODY = 64 * 1024 * 1024  # bytes
 MAX_KNOWN_IDS = 10_000
 
 
 class Inbox:
-    """Verifier of notifications, which remembers their ids to detect duplicates."""
+    """Verifier that remembers the ids of notifications to detect duplicates."""
 
     def __init__(self, secret: str) -> None:
         self._webhook = Webhook(secret)

@@ -8,7 +8,7 @@ class Trip(Flow):
 
     @start()
     def plan(self) -> str:
-        """Ask for the place."""
+        """Ask for the destination."""
         return f"A weekend in {self.ask('Where to?')}"
 
 

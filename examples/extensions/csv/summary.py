@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_CHARACTERS = 1_000_000
 
-# Without exponents and below 10^15: every JSON reader keeps such integers exactly. Digits with
-# leading zeros are a code, not a number: 00123 stays text.
+# Numbers have no exponent and are below 10^15: every JSON reader keeps such integers exactly.
+# Digits with leading zeros count as a code, not as a number: 00123 stays text.
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(\.[0-9]+)?")
 
 
@@ -42,7 +42,7 @@ class SummaryInput(BaseModel):
         pattern=r"^text/(csv|plain)(; ?charset=[uU][tT][fF]-8)?$",
     )
     uri: str | None = Field(
-        default=None, description="The origin of the file. It is never fetched: send the bytes."
+        default=None, description="The URI of the file, which is never fetched: send the bytes."
     )
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ class DeleteOutput(BaseModel):
     """Removed file."""
 
     deleted: str = Field(description="The file, relative to the sandbox.")
-    size: int = Field(description="Its size in bytes.")
+    size: int = Field(description="The size of the file in bytes.")
 
 
 class Delete:

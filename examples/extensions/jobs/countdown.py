@@ -8,7 +8,7 @@ from typing import Any
 from apcore import Context, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
-MAX_SECONDS = 300.0  # seconds
+MAX_SECONDS = 300.0
 POLL_INTERVAL = 0.05  # seconds between checks of the cancel token
 
 

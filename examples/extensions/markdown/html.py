@@ -17,7 +17,7 @@ LINE_PATTERNS = {
 }
 
 # Each alternative stops at its first closing mark, so that even hostile text takes linear time.
-# Links with schemes other than these stay text.
+# Links with schemes other than http, https and mailto stay text.
 INLINE = re.compile(
     r"`(?P<code>[^`]+)`"
     r"|\[(?P<label>[^\[\]]+)\]\((?P<url>(?i:https?://|mailto:)[^\s()]+)\)"

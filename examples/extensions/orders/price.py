@@ -53,13 +53,13 @@ class PricedLine(BaseModel):
     """Price of one line of the order."""
 
     sku: str = Field(description="The article number.")
-    total_cents: int = Field(description="The price of all its pieces, in cents.")
+    total_cents: int = Field(description="The price of all pieces of the line, in cents.")
 
 
 class PriceOutput(BaseModel):
     """Bill. All amounts are whole cents; half a cent is rounded up."""
 
-    ship_to: str = Field(description="The customer and the place.")
+    ship_to: str = Field(description="The customer's name, city and country.")
     lines: list[PricedLine] = Field(description="The lines of the order.")
     subtotal_cents: int = Field(description="The price of all lines, in cents.")
     discount_cents: int = Field(description="The discount on the subtotal, in cents.")

@@ -50,8 +50,9 @@ class Stats:
 
     name = "Text statistics"
     description = (
-        "Count the words of a text: in each paragraph and in total, different words, the longest "
-        "and the most common ones. Streams each paragraph as it is counted."
+        "Count the words of a text, in each paragraph and in total. Also returns the number of "
+        "different words, the longest word and the most common words. Streams the size of each "
+        "paragraph."
     )
     version = "1.0.0"
     tags = ["text", "statistics", "streaming"]

@@ -1,4 +1,4 @@
-"""`units.convert`: convert a measure; ask for parts that the conversation does not have."""
+"""`units.convert`: convert a measure; ask for what is missing in the conversation."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class ConvertInput(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(
-        description="A measure and a unit, such as '5 km in mi', or one of them.", max_length=200
+        description="A measure, a unit to convert it to, or both: '5 km in mi'.", max_length=200
     )
 
 
@@ -53,7 +53,7 @@ class Convert:
     description = (
         "Convert a length or a weight to another unit: '5 km in mi'. Missing parts are taken from "
         "earlier messages of the conversation, or asked for. After '5 km in mi', '3 km' is "
-        "converted to miles, too, and 'ft' converts the same measure to feet."
+        "converted to miles, too, and 'ft' converts the last measure to feet."
     )
     version = "1.0.0"
     tags = ["units", "conversation"]
@@ -76,7 +76,7 @@ class Convert:
     def execute(
         self, inputs: dict[str, Any], context: "Context[Services | None]"
     ) -> dict[str, Any]:
-        """Convert the latest measure to the latest unit that matches it."""
+        """Convert the latest measure to the latest unit that suits it."""
         latest = _parse(ConvertInput.model_validate(inputs).text)
         matches = [*_earlier_matches(context.services), *latest]
         measures = [(match["amount"], match["unit"]) for match in matches if match["amount"]]
@@ -85,14 +85,14 @@ class Convert:
         amount, unit = measures[-1]
         choices = [name for name in TABLES[unit] if name != unit]
         targets = [match["target"] for match in matches if match["target"] in choices]
-        # also ask if the message names a unit that does not suit the measure
+        # also ask if the latest message names a unit that does not suit the measure
         if not targets or latest[0]["target"] not in (None, targets[-1]):
             _ask(context.services, f"{amount} {unit} in which unit?", choices)
         return _convert(amount, unit, targets[-1])
 
 
 def _parse(text: str) -> list[re.Match[str]]:
-    """Return the match if *text* is a measure, a unit or both; otherwise an empty list."""
+    """Return a list with the match if *text* is a measure, a unit or both, else an empty list."""
     match = REQUEST.fullmatch(" ".join(text.lower().split()))
     return [match] if match else []
 
