@@ -429,5 +429,5 @@ def test_the_command_says_that_the_certificate_is_not_trusted(tmp_path: Path) ->
 def test_the_command_says_that_the_agent_does_not_speak_tls(tmp_path: Path) -> None:
     with running(FakeAgent().app()) as url:
         message = explore_and_fail(url.replace("http://", "https://"), tmp_path)
-    assert "can't be reached by TLS" in message
+    assert "can't be reached over TLS" in message
     assert "Check the scheme and the port of its URL" in message

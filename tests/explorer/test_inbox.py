@@ -58,7 +58,7 @@ def test_a_destructive_call_is_approved_by_typing_its_name(
     expect(entry.get_by_role("row", name='path "<b>old</b>"')).to_be_visible()
     expect(entry.get_by_role("row", name="deep")).to_contain_text("n: [ 1 ]")
     entry.get_by_role("button", name="Approve").click()
-    expect(entry.get_by_text("Type the name first.")).to_be_visible()
+    expect(entry.get_by_text("Type the skill ID first.")).to_be_visible()
     field = entry.get_by_label("Type wipe to approve it")
     expect(field).to_be_focused()
     assert other.call("GetTask", id=task["id"])["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"

@@ -44,9 +44,7 @@ def test_the_arrow_keys_choose_a_command(visit: Visit) -> None:
     field = palette(page)
     field.fill("theme")
     options = page.get_by_role("listbox", name="Commands").get_by_role("option")
-    expect(options).to_have_text(
-        ["ActionLight theme", "ActionDark theme", "ActionTheme of the system"]
-    )
+    expect(options).to_have_text(["ActionLight theme", "ActionDark theme", "ActionSystem theme"])
     field.press("ArrowDown")
     expect(options.nth(1)).to_have_attribute("aria-selected", "true")
     field.press("ArrowUp")

@@ -161,7 +161,7 @@ def test_tasks_are_filtered_by_their_skill(visit: Visit) -> None:
 
 def test_a_filter_is_saved_under_a_name(visit: Visit, other: OtherClient) -> None:
     page = visit.go("tasks")
-    filters = page.get_by_role("list", name="Saved filters")
+    filters = page.get_by_role("list", name="Common and saved filters")
     filters.get_by_role("link", name="Waiting for input").click()
     expect(page.get_by_label("State")).to_have_value("input-required")
     expect(task_rows(page)).to_have_count(count_waiting(other))

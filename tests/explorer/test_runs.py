@@ -70,7 +70,7 @@ def run_with(page: Page, data: Any, state: str = "completed") -> None:
 
 def runs(page: Page) -> Locator:
     """Return the listed earlier runs."""
-    return page.get_by_role("region", name="Earlier runs").get_by_role("listitem")
+    return page.get_by_role("region", name="Latest runs").get_by_role("listitem")
 
 
 def test_the_last_twenty_runs_are_kept_and_shown_again(visit: Visit) -> None:
@@ -211,7 +211,7 @@ def test_a_failure_shows_its_code_and_the_ids_to_look_it_up_by(
     expect(facts.nth(0)).to_have_text("-32603 ModuleExecuteError")
     expect(facts.nth(1)).to_contain_text(str(task_id))
     expect(facts.nth(2)).to_contain_text(TRACE_IDS[-1])
-    expect(result(page)).to_contain_text(f"Search it for trace_id={TRACE_IDS[-1]}")
+    expect(result(page)).to_contain_text(f"Search the log for trace_id={TRACE_IDS[-1]}")
     result(page).get_by_role("button", name="Copy trace id").click()
     expect(facts.nth(2).get_by_role("status")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == TRACE_IDS[-1]

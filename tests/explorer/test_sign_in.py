@@ -228,7 +228,7 @@ def test_signing_out_removes_credentials_and_results(visit: Visit) -> None:
     exposed = page.evaluate(EXPOSED_STATE)
     assert not [text for text in (KEY, "ops.restart", "restarted", "/tasks/") if text in exposed]
     page.get_by_role("link", name="Requests").click()
-    expect(page.get_by_text("No requests yet, except for the Agent Card.")).to_be_visible()
+    expect(page.get_by_text("No requests yet, except the one for the Agent Card.")).to_be_visible()
 
 
 def test_an_expired_token_asks_to_sign_in_and_keeps_the_input(visit: Visit) -> None:

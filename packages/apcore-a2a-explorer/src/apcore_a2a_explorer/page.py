@@ -97,7 +97,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def policy(text: str) -> str:
-    """Return a content security policy that allows no scripts and styles but those in *text*."""
+    """Return a content security policy that allows only the scripts and styles in *text*."""
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     for element, content in INLINE.findall(text):
         hashes[element].append(f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'")

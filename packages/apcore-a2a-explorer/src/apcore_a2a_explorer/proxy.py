@@ -1,9 +1,9 @@
-"""A local proxy that serves the page for an agent elsewhere: `apcore-a2a explore`.
+"""A local proxy that serves the explorer's page for an agent elsewhere: `apcore-a2a explore`.
 
-The page's policy allows requests only to its own origin, so the proxy forwards them. It is bound
-to loopback, and every path begins with a random token, so that neither other machines nor other
-pages in the browser can use it. It sends requests to one agent only, and hides the proxy's URL
-from that agent.
+The page's policy allows requests only to the page's own origin, so the proxy forwards them to the
+agent. The proxy is bound to loopback, and every path begins with a random token: other machines
+and other pages in the browser can't use the proxy. It forwards requests to one agent only, and
+hides its own URL from that agent.
 """
 
 import json
@@ -27,7 +27,7 @@ from .page import routes
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
-"""Names of this machine; the card of an agent that runs on it may have any of them."""
+"""Names of this machine. The card of an agent on this machine may have any of these names."""
 CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 """The path of the card since A2A 0.3, and its path before."""
 MISSING_STATUSES = (404, 405, 410)
@@ -42,14 +42,14 @@ NOT_FORWARDED = {
     *("host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"),
     INTERFACE_HEADER,
 }
-"""Header fields of the browser that the agent does not get: most would reveal this proxy."""
+"""Header fields of requests that are not forwarded to the agent: most would reveal this proxy."""
 NOT_RETURNED = {
     *("set-cookie", "content-length", "server", "date", "content-security-policy"),
-    # with most of these, a browser would go or report elsewhere, and reveal the token in the URL
+    # most of these make a browser send requests elsewhere, which could reveal the token in the URL
     *("refresh", "link", "content-security-policy-report-only", "referrer-policy"),
     *("report-to", "reporting-endpoints", "nel", "clear-site-data", "service-worker-allowed"),
 }
-"""Header fields of the agent that the browser does not get."""
+"""Header fields of responses that are not returned to the browser."""
 HOP_BY_HOP = {"connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
 SAFE_HEADERS = {
     "content-security-policy": "default-src 'none'; sandbox",
@@ -164,7 +164,7 @@ class AgentProxy:
         return response
 
     async def _read(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
-        """Return the response of a card's URL, with its body.
+        """Fetch the card at *url*; return the response with its complete body.
 
         Raises:
             UnusableAgentError: The body is too large.
@@ -184,8 +184,8 @@ class AgentProxy:
         """Return the URL for a request: below the URL of its interface, or of the agent.
 
         Raises:
-            UnusableAgentError: The URL is invalid, has `.` or `..` in its path, or has another
-                origin, which must not get the credentials.
+            UnusableAgentError: The URL is invalid, has `.` or `..` in its path, or does not have
+                the agent's origin. Other origins must not get the credentials.
         """
         interface = request.headers.get(INTERFACE_HEADER)
         try:
@@ -195,17 +195,19 @@ class AgentProxy:
             raise UnusableAgentError(message) from None
         if origin_of(url) != origin_of(self.agent):
             raise UnusableAgentError(
-                f"The Agent Card points to {url}, which is not at {self.agent.netloc.decode()}: "
-                "nothing is sent there. Explore that URL instead"
+                f"The Agent Card points to {url}, which is not at {self.agent.netloc.decode()}. "
+                f"Requests to {url} are not forwarded: explore that URL instead"
             )
         # the path as the page wrote it: ids may have encoded slashes
         path: bytes = request.scope["raw_path"].partition(self.token.encode() + b"/")[2]
-        steps = unquote(path.decode("latin-1")).replace("\\", "/").split("/")
-        if not {".", ".."}.isdisjoint(steps):
-            raise UnusableAgentError(f"A path leads out of {self.agent}: nothing is sent there")
+        segments = unquote(path.decode("latin-1")).replace("\\", "/").split("/")
+        if not {".", ".."}.isdisjoint(segments):
+            raise UnusableAgentError(
+                f"A request's path leads out of {self.agent}: the request is not forwarded"
+            )
         if path:
             url = url.copy_with(raw_path=url.raw_path.partition(b"?")[0].rstrip(b"/") + b"/" + path)
-        # the host that the user gave, since a card may call this machine 0.0.0.0
+        # use the host that the user gave, since a card may call this machine 0.0.0.0
         return url.copy_with(host=self.agent.host)
 
 
@@ -258,7 +260,7 @@ def explore(agent: str, port: int = 0, announce: Callable[[str], None] = print) 
         config = uvicorn.Config(
             proxy.app(port),
             log_level="warning",
-            access_log=False,  # paths have the token
+            access_log=False,  # paths contain the token
             server_header=False,
             timeout_graceful_shutdown=1,
         )
@@ -280,7 +282,7 @@ def is_object(body: bytes) -> bool:
 
 
 def forwarded_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the header fields that the agent gets, from those of a request."""
+    """Yield the header fields of a request that are forwarded to the agent."""
     for name, value in headers.items():
         if name not in NOT_FORWARDED | HOP_BY_HOP and not name.startswith("sec-"):
             yield name, value
@@ -288,14 +290,14 @@ def forwarded_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def returned_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the header fields that the browser gets, from those of a response."""
+    """Yield the header fields of a response that are returned to the browser."""
     for name, value in headers.items():
         if name.lower() not in NOT_RETURNED | HOP_BY_HOP:
             yield name, value
 
 
 async def stream_body(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives; close the response at the end, or when the browser leaves."""
+    """Yield a body as it arrives; close the response at the end or when the browser disconnects."""
     try:
         async for piece in response.aiter_raw():
             yield piece
@@ -304,7 +306,7 @@ async def stream_body(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def explain(agent: httpx.URL, error: Exception) -> str:
-    """Explain to the user why a request failed."""
+    """Return a text for the user that says why a request failed."""
     if isinstance(error, UnusableAgentError):
         return str(error)
     tls_error = tls_error_in(error)
@@ -314,7 +316,9 @@ def explain(agent: httpx.URL, error: Exception) -> str:
             "set SSL_CERT_FILE to the certificate of the authority"
         )
     if tls_error is not None:
-        return f"{agent} can't be reached by TLS: {error}. Check the scheme and the port of its URL"
+        return (
+            f"{agent} can't be reached over TLS: {error}. Check the scheme and the port of its URL"
+        )
     return (
         f"{agent} can't be reached: {str(error) or type(error).__name__}. Check that it is running"
     )

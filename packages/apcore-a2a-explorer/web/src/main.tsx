@@ -8,7 +8,7 @@ import { loadAccess } from "./state/operate";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
-// reconnects to running tasks at once, since agents cancel tasks soon after their last client
+// reconnect to running tasks at once, because agents cancel a task soon after the task's last client
 // has disconnected
 restoreRuns();
 void loadCard().then(() => {

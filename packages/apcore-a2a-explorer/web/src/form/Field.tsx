@@ -29,8 +29,8 @@ const FIELDS: Record<Kind, ComponentType<InputProps>> = {
 };
 
 /**
- * The field for a schema. It becomes a JSON field if it fails, is nested too deeply, or cannot show
- * the value.
+ * The field for a schema. It becomes a JSON field if rendering fails, or if it is nested too deeply
+ * or cannot show the value.
  */
 export function Field(field: FieldProps) {
   const { root } = useContext(Form);

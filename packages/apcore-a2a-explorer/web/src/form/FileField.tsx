@@ -8,7 +8,7 @@ import { Frame } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
 
-/** The string that a file is sent as: base64, or its text if the schema says `binary` and the file is UTF-8. */
+/** The string that a file is sent as: the file's text if the schema says `binary` and the file is UTF-8, else base64(url). */
 async function contentOf(file: File, schema: JsonObject): Promise<string> {
   const encoding = text(schema.contentEncoding) ?? text(schema.format) ?? "base64";
   if (encoding === "binary") {
@@ -132,13 +132,13 @@ interface FileMembersProps extends InputProps {
   change: (members: JsonObject) => void;
 }
 
-const NAMES = ["name", "filename", "fileName"];
+const NAME_MEMBERS = ["name", "filename", "fileName"];
 
 /** The field for the member `bytes` of an object; a chosen file also sets the members for its type and name. */
 export function FileMembers({ field, schema, object, change }: FileMembersProps) {
   const members = propertiesOf(schema);
   const bytes = resolve(members.bytes, schema);
-  const name = NAMES.find((candidate) => Object.hasOwn(members, candidate));
+  const name = NAME_MEMBERS.find((candidate) => Object.hasOwn(members, candidate));
   const path = [...field.path, "bytes"];
   const member: FieldProps = { ...field, path, label: text(bytes.title) ?? "File", value: object.bytes };
   const write = async ([file]: File[]) => {

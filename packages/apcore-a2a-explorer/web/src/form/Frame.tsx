@@ -5,11 +5,11 @@ import { useField, type FieldProps } from "./context";
 interface Props {
   field: FieldProps;
   schema: JsonObject;
-  /** Rendered after the hint, with the attributes for the input. */
+  /** Renders the content, with the attributes for the input. */
   children: (input: ReturnType<typeof useField>) => ComponentChildren;
 }
 
-/** A field with one input: its label, hint and errors around it. */
+/** The label, hint and errors around the input of a field. */
 export function Frame({ field, schema, children }: Props) {
   const input = useField(field, schema);
   return (

@@ -9,7 +9,7 @@ import { Group } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
 
-/** An object. One that may be left out is added and removed by the user; a map is always open. */
+/** An object. If it may be left out, the user adds and removes it; a map is always open. */
 export function ObjectField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const { value, path, required, isItem = false } = field;
@@ -52,7 +52,7 @@ export function ObjectField({ field, schema }: InputProps) {
   );
 }
 
-/** A map that is left out when its last entry is removed, if it is optional. */
+/** The field of a map; if optional, the map is left out when its last entry is removed. */
 const emptiable = (field: FieldProps, schema: JsonObject): FieldProps => ({
   ...field,
   onChange: (value) => {
@@ -102,7 +102,7 @@ function isHidden(name: string, object: JsonObject, constants: JsonObject): bool
   return Object.hasOwn(constants, name) && (value === undefined || sameJson(value, constants[name]));
 }
 
-/** A copy of *object* with a member changed, added at its place in *order*, or removed (undefined). */
+/** A copy of *object* with a member changed, added as *order* says, or removed if *value* is undefined. */
 export function withMember(object: JsonObject, name: string, value: Json | undefined, order: string[]): JsonObject {
   const entries = Object.entries(object);
   const index = entries.findIndex(([key]) => key === name);

@@ -7,7 +7,7 @@ import type { InputProps } from "./inputs";
 import { Members } from "./ObjectField";
 import { fits } from "./validator";
 
-/** A value of one of several types: a choice of the type, and the field for it. */
+/** A value of one of several types: a choice of the type, and the field for the chosen type. */
 export function UnionField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const [chosen, setChosen] = useState(-1);

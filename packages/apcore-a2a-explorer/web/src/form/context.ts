@@ -20,7 +20,7 @@ export interface FieldProps {
   path: string[];
   label: string;
   required: boolean;
-  /** Whether the field around this one can remove it, as lists, maps and unions can. */
+  /** Whether a list, map or union around the field can remove it. */
   isItem?: boolean;
   /** The name of an additional input of the field; `quiet` if only the field's own input shows errors. */
   part?: { name: string; quiet: boolean };
@@ -55,12 +55,12 @@ export function useField({ path, required, part }: FieldProps, schema: JsonObjec
 export const emptyOf = (schema: JsonObject, required: boolean): Json | undefined =>
   required && schema.nullable ? null : undefined;
 
-const MAX_DEFAULT = 60; // characters of a default
+const MAX_DEFAULT = 60; // characters of a default that are shown
 
 /** A text that names the default, which is used if a field is left empty. */
 export function defaultHint({ default: value }: JsonObject): string | undefined {
   if (value === undefined || value === null) return undefined;
-  if (typeof value === "object" && !Object.keys(value).length) return "empty unless given";
+  if (typeof value === "object" && !Object.keys(value).length) return "empty by default";
   const source = typeof value === "string" ? value || "empty" : toJson(value);
-  return `${source.length > MAX_DEFAULT ? `${source.slice(0, MAX_DEFAULT)}…` : source} unless given`;
+  return `${source.length > MAX_DEFAULT ? `${source.slice(0, MAX_DEFAULT)}…` : source} by default`;
 }

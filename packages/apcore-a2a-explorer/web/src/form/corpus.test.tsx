@@ -18,7 +18,7 @@ const entries = corpus as unknown as Entry[];
 
 const FIELDS = "input:not([type=checkbox], [type=file], [aria-label^='New name']), textarea, select";
 
-/** Show the form of an entry with *data*; return its fields, and the data after each change. */
+/** Show the form for *schema*; return its element, its fields, and the data after each change. */
 function show(schema: JsonObject, data: JsonObject) {
   const host = document.body.appendChild(document.createElement("div"));
   const changes: JsonObject[] = [];

@@ -4,7 +4,7 @@ import { text } from "../protocol/values";
 
 const CHOICES = new Set(["anyOf", "oneOf"]);
 
-/** Keep the errors of only one branch of each anyOf and oneOf: the one probably meant. */
+/** For each anyOf and oneOf, keep only the errors of the branch that was probably meant. */
 export function relevantErrors(units: OutputUnit[]): OutputUnit[] {
   const choice = units.find((unit) => CHOICES.has(unit.keyword));
   if (!choice) return units;
@@ -23,13 +23,13 @@ function likelyBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUni
   if (/\((?!0 )\d+ matches\)/.test(choice.error)) {
     return [{ ...choice, keyword: "", error: "This matches several options, but must match exactly one." }];
   }
-  const mistyped = errorsWithin.filter((unit) => isTypeError(unit, choice));
-  const fitting = branchesOf(choice, errorsWithin).filter((branch) => !branch.some((unit) => mistyped.includes(unit)));
-  const best = fitting.sort((left, right) => distance(left) - distance(right))[0];
-  return best ?? joinTypes(mistyped);
+  const typeErrors = errorsWithin.filter((unit) => isTypeError(unit, choice));
+  const fittingBranches = errorsByBranch(choice, errorsWithin).filter((errors) => !errors.some((unit) => typeErrors.includes(unit)));
+  const best = fittingBranches.sort((left, right) => distance(left) - distance(right))[0];
+  return best ?? joinTypes(typeErrors);
 }
 
-function branchesOf(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUnit[][] {
+function errorsByBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUnit[][] {
   const branches = new Map<string, OutputUnit[]>();
   for (const unit of errorsWithin) {
     const index = unit.keywordLocation.slice(choice.keywordLocation.length).split("/")[1]!;

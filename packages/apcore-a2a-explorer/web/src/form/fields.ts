@@ -1,4 +1,4 @@
-/** The kind of field that each schema gets, and the value that a form begins with. */
+/** The kinds of fields for schemas, and the initial values of forms. */
 
 import type { Json, JsonObject } from "../protocol/types";
 import { toJson } from "../protocol/json";
@@ -20,7 +20,7 @@ export type Kind =
   | "union"
   | "any";
 
-/** Objects nested deeper than this are only added on request. */
+/** Objects nested deeper than this are added only on request. */
 export const MAX_OPEN = 4;
 
 /** Fields nested deeper than this are JSON fields. */
@@ -50,7 +50,7 @@ const impliedType = (schema: JsonObject) =>
     ? TYPE_KEYWORDS.find(([, keywords]) => keywords.some((keyword) => schema[keyword] !== undefined))?.[0]
     : undefined;
 
-/** The type of a resolved schema, which may follow from its keywords. */
+/** The type of a resolved schema: its `type`, or the type that its other keywords imply. */
 export const typeOf = (schema: JsonObject) => text(schema.type) ?? impliedType(schema);
 
 const LONG_TEXT_NAMES = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
@@ -80,8 +80,8 @@ export const prefixOf = (schema: JsonObject): Json[] =>
   Array.isArray(schema.prefixItems) ? schema.prefixItems : Array.isArray(schema.items) ? schema.items : [];
 
 /**
- * The schema of items after those that a tuple declares one by one; undefined if it allows no more
- * items, or does not mention any.
+ * The schema of the items after those that a tuple declares one by one; undefined if the tuple
+ * forbids further items or does not mention them.
  */
 export function restOf(schema: JsonObject): Json | undefined {
   const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
@@ -94,7 +94,7 @@ export interface Option {
   label: string;
 }
 
-/** The values of an enum, of a const, or of branches that all have such values; null for other schemas. */
+/** The options of an enum, of a const, or of branches that all have options; null for other schemas. */
 export function optionsOf(schema: JsonObject, root: JsonObject, levels = 8): Option[] | null {
   if (!levels) return null;
   if (schema.const !== undefined) return [option(schema.const, schema)];
@@ -103,8 +103,8 @@ export function optionsOf(schema: JsonObject, root: JsonObject, levels = 8): Opt
     return values.length ? values.map((value) => option(value, {})) : null;
   }
   const choices = choicesOf(schema).map((choice) => resolve(choice, root));
-  const options = choices.map((choice) => optionsOf(choice, root, levels - 1));
-  return options.length && options.every((choice) => choice !== null) ? options.flat() : null;
+  const lists = choices.map((choice) => optionsOf(choice, root, levels - 1));
+  return lists.length && lists.every((list) => list !== null) ? lists.flat() : null;
 }
 
 const option = (value: Json, { title }: JsonObject): Option => ({
@@ -116,8 +116,8 @@ const choicesOf = ({ oneOf, anyOf }: JsonObject): Json[] =>
   Array.isArray(oneOf) ? oneOf : Array.isArray(anyOf) ? anyOf : [];
 
 /**
- * Whether numbers may be written as strings, which keep all digits. pydantic's schema of a Decimal
- * allows a number or a string; it has a pattern with `\d`, or a default of digits.
+ * Whether a schema allows a number or a string of digits, as pydantic's schema of a Decimal does:
+ * the string has a pattern with `\d`, or the schema has a default of digits. Strings keep all digits.
  */
 export function isDecimal(schema: JsonObject, root: JsonObject): boolean {
   const choices = choicesOf(schema).map((choice) => resolve(choice, root));
@@ -129,7 +129,7 @@ export function isDecimal(schema: JsonObject, root: JsonObject): boolean {
 
 const SHAPE_KEYWORDS = ["type", "properties", "items", "prefixItems", "const", "enum", "$ref", "allOf", "anyOf", "oneOf"];
 
-/** The alternatives of a schema, each resolved; none if they are only rules for the same members. */
+/** The alternatives of a schema, each resolved; empty if they have only keywords such as `required`. */
 export function branchesOf(schema: JsonObject, root: JsonObject): JsonObject[] {
   if (Array.isArray(schema.type)) {
     const { type, ...rest } = schema;
@@ -171,8 +171,8 @@ function branchName(branch: JsonObject, root: JsonObject): string {
 }
 
 /**
- * The members of an object that can have only one value, if they are required or that value is
- * their default.
+ * The values of members that allow only one value. Optional members are left out unless that value
+ * is their default.
  */
 export function constantsOf(schema: JsonObject, root: JsonObject): JsonObject {
   const required = strings(schema.required);
@@ -205,7 +205,7 @@ export function orderOf(schema: JsonObject): string[] {
   return names.sort((left, right) => rank(left) - rank(right));
 }
 
-/** The schema of an object's members beyond its declared properties; undefined if the form offers none. */
+/** The schema of an object's members beyond its declared properties; undefined if the form offers no such members. */
 export function furtherOf(schema: JsonObject): Json | undefined {
   const { additionalProperties, patternProperties } = schema;
   const patterns = isObject(patternProperties) ? Object.values(patternProperties) : [];
@@ -214,7 +214,7 @@ export function furtherOf(schema: JsonObject): Json | undefined {
   return additionalProperties === false ? undefined : additionalProperties;
 }
 
-/** The label of a member. Several members may share a model, and thus its title. */
+/** The label of a member. The title of a model is not enough, because several members may share a model. */
 export function labelOf(name: string, raw: Json | undefined, schema: JsonObject): string {
   if (isObject(raw) && raw.$ref !== undefined) return text(raw.title) ?? name;
   const title = text(schema.title);
@@ -224,7 +224,7 @@ export function labelOf(name: string, raw: Json | undefined, schema: JsonObject)
 
 const comparable = (name: string) => name.toLowerCase().replaceAll(/[\W_]/g, "");
 
-/** The value that a field has before anything is filled in; undefined if it has none. */
+/** The initial value of a field; undefined if the field has none. */
 export function startOf(schema: Json | undefined, root: JsonObject, depth = 0): Json | undefined {
   const resolvedSchema = resolve(schema, root);
   if (kindOf(resolvedSchema, root) !== "object") return undefined;

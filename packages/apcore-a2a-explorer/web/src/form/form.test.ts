@@ -45,7 +45,7 @@ it("integers beyond 2^53 are validated", () => {
   expect(messages({ type: "integer", minimum: 2 ** 55 }, 2n ** 60n)).toEqual([]);
 });
 
-it("numbers that cannot be sent are found in JSON, but not in its strings", () => {
+it("numbers that cannot be sent are found in JSON, except inside strings", () => {
   expect(unsendableNumber(`{"a": [${"9".repeat(4301)}]}`)).toBe("9".repeat(4301));
   expect(unsendableNumber('{"a": -9007199254740993}')).toBeUndefined();
   expect(unsendableNumber('{"a": 1e400}')).toBe("1e400");
@@ -59,7 +59,7 @@ it("a form begins with constants, required objects and the defaults of required 
   expect(initialData({ properties, required: ["b", "place"] } as never)).toEqual({ b: 2, place: { kind: "cat" } });
 });
 
-it("a number keeps the digits that were typed, as a string where that is allowed", () => {
+it("a typed number keeps its digits, as a string if strings are allowed", () => {
   expect(numberOf("1.50", true)).toBe(1.5);
   expect(numberOf("9007199254740993", true)).toBe(9007199254740993n);
   expect(numberOf("-9007199254740993", false)).toBe(-9007199254740993n);

@@ -8,9 +8,9 @@ import { isDecimal, optionsOf, sameJson } from "./fields";
 import { Frame } from "./Frame";
 import { isExact, numberOf } from "./numbers";
 
-/** Properties of an input: the field's own, and its schema with references followed. */
 export interface InputProps {
   field: FieldProps;
+  /** The field's schema with its references followed. */
   schema: JsonObject;
 }
 
@@ -62,7 +62,7 @@ export function NumberField({ field, schema }: InputProps) {
   const [typed, setTyped] = useState("");
   const mayBeString = isDecimal(schema, root);
   const { value } = field;
-  // keep showing the text as typed, such as 1.50, while it means the same value
+  // show the typed text, such as 1.50, as long as its value is the field's value
   const isTyped = sameJson(numberOf(typed, mayBeString) ?? null, value ?? null);
   const shown = isTyped ? typed : value === undefined || value === null ? "" : String(value);
   const isLossy = typeof value === "number" && typed !== "" && isTyped && !isExact(typed);
@@ -83,7 +83,7 @@ export function NumberField({ field, schema }: InputProps) {
               field.onChange(numberOf(currentTarget.value, mayBeString) ?? emptyOf(schema, field.required));
             }}
           />
-          {isLossy && <p class="hint">Sent as {String(value)}: a JSON number holds no more digits.</p>}
+          {isLossy && <p class="hint">Sent as {String(value)}, because decimal numbers are rounded to about 16 digits.</p>}
         </>
       )}
     </Frame>
@@ -155,7 +155,7 @@ export function ChoiceField({ field, schema }: InputProps) {
   );
 }
 
-/** A date or time. A date with a time is entered in the browser's zone, and sent with its offset; a time alone is in UTC. */
+/** A date or time. A date with a time is entered in the browser's time zone, and sent with that zone's offset; a time alone is in UTC. */
 export function DateField({ field, schema }: InputProps) {
   const { value } = field;
   const { type, show, read } = dateInput(text(schema.format) ?? "");
@@ -173,7 +173,7 @@ export function DateField({ field, schema }: InputProps) {
             step={type === "date" ? undefined : 1}
             value={shown}
             onInput={({ currentTarget }) => {
-              // keep a value that is the same time in another zone, or has fractions of a second
+              // if the input's time is unchanged, keep the value: it may have another time zone or fractions of a second
               if (read(currentTarget.value) === read(shown)) return;
               field.onChange(read(currentTarget.value) ?? emptyOf(schema, field.required));
             }}
@@ -216,7 +216,7 @@ export function AnyField({ field, schema }: InputProps) {
   );
 }
 
-/** The value of *source* as JSON, or the text itself if it is not JSON or has a number that cannot be sent. */
+/** Parse *source*. Text that is not JSON, or has a number that cannot be sent, stays text; blank text is undefined. */
 export function anyValue(source: string): Json | undefined {
   if (!source.trim()) return undefined;
   if (unsendableNumber(source) && isJson(source)) return source;

@@ -68,7 +68,7 @@ function Items({ field, schema, itemSchema, from }: ItemsProps) {
   const value = itemsOf(field.value);
   const item = resolve(itemSchema, root);
   const isFile = kindOf(item, root) === "file";
-  const write = (items: Json[]) => field.onChange(items.length ? items : field.required ? [] : undefined);
+  const write = (items: Json[]) => writeItems(field, items);
   const add = (...items: Json[]) => write([...padTo(value, from), ...items]);
   const maxItems = typeof schema.maxItems === "number" ? schema.maxItems : Infinity;
   return (
@@ -173,9 +173,9 @@ export function ChecksField({ field, schema }: InputProps) {
     return <ListField field={field} schema={schema} />;
   }
   const toggle = (option: Json) => {
-    const has = value.some((entry) => sameJson(entry, option));
-    const chosen = has ? value.filter((entry) => !sameJson(entry, option)) : [...value, option];
-    write(field, schema, chosen);
+    const isChosen = value.some((entry) => sameJson(entry, option));
+    const chosen = isChosen ? value.filter((entry) => !sameJson(entry, option)) : [...value, option];
+    writeItems(field, chosen);
   };
   return (
     <Group field={field} schema={schema}>
@@ -200,5 +200,6 @@ export function ChecksField({ field, schema }: InputProps) {
   );
 }
 
-const write = (field: FieldProps, schema: JsonObject, items: Json[]) =>
-  field.onChange(items.length ? items : field.required ? [] : emptyOf(schema, false));
+/** Set the items of a field; an optional field without items is left out. */
+const writeItems = (field: FieldProps, items: Json[]) =>
+  field.onChange(items.length ? items : field.required ? [] : undefined);

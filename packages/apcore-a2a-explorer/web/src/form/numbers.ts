@@ -4,9 +4,10 @@ import type { Json } from "../protocol/types";
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
 
 /**
- * The value of a number as it was typed. An integer that is not safe as a double is a BigInt; any
- * other number with more digits than a double holds is a string if the schema allows strings. Text
- * that is not a number, or is too large a number, stays text, so that validation can report it.
+ * The value of a typed number; undefined if nothing is typed. An integer that is not safe as a
+ * double is a BigInt; any other number with more digits than a double holds is a string if the
+ * schema allows strings. Text that is not a number, or is too large a number, stays text, so that
+ * validation can report an error.
  */
 export function numberOf(typed: string, mayBeString: boolean): Json | undefined {
   const source = typed.trim();

@@ -36,13 +36,13 @@ describe("the rows of a schema's members", () => {
       "day: string (date) or null; = null",
       "code: string; 2 characters; pattern ^[A-Z]+$",
       'size: "S" | "M"; = "M"',
-      "tags: list of string; at most 3 items; no item twice",
+      "tags: list of string; at most 3 items; no duplicate items",
       "  []: string",
       "any: any",
     ]);
   });
 
-  it("are followed by those of nested objects, lists, maps and branches", () => {
+  it("are followed by the rows of nested objects, lists, maps and branches", () => {
     const $defs = {
       Cat: { type: "object", properties: { kind: { const: "cat" }, lives: { type: "integer" } }, title: "Cat" },
       Dog: { type: "object", properties: { kind: { const: "dog" } }, title: "Dog" },
@@ -82,7 +82,7 @@ describe("the rows of a schema's members", () => {
     ]);
   });
 
-  it("are in the author's order, or else begin with the required ones", () => {
+  it("are in the order of `propertyOrder`; without it, required members come first", () => {
     const properties = { a: { type: "string" }, b: { type: "string" } };
     const names = (more: JsonObject) => propertiesIn({ properties, ...more }).map(({ name }) => name);
     expect(names({ required: ["b"] })).toEqual(["b", "a"]);

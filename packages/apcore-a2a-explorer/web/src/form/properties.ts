@@ -7,7 +7,7 @@ import { branchesOf, branchNames, furtherOf, isDecimal, optionsOf, orderOf, pref
 import { resolve } from "./resolve";
 
 export interface Property {
-  /** Its name; `[]` for the items of a list, `[0]` for one of a tuple, `*` for further members, `or …` for a branch. */
+  /** The member's name; `[]` for the items of a list, `[0]` for an item of a tuple, `*` for further members, `or …` for a branch. */
   name: string;
   depth: number;
   type: string;
@@ -78,8 +78,8 @@ class Reader {
 }
 
 /**
- * Whether a schema has the members or the items of one of its *ancestors*. These are compared
- * rather than the schemas, since resolving a reference may copy a schema.
+ * Whether a schema repeats one of the *ancestors*: it has the same `properties` or `items`. The
+ * schemas themselves are not compared, because resolving a reference may copy a schema.
  */
 const repeatsAny = (schema: JsonObject, ancestors: JsonObject[]) =>
   ancestors.some(
@@ -139,7 +139,7 @@ function constraintsOf(schema: JsonObject): string[] {
     range(schema.minLength, schema.maxLength, "characters"),
     range(schema.minItems, schema.maxItems, "items"),
     range(schema.minProperties, schema.maxProperties, "members"),
-    schema.uniqueItems === true ? "no item twice" : "",
+    schema.uniqueItems === true ? "no duplicate items" : "",
     typeof pattern === "string" ? `pattern ${pattern}` : "",
     text(schema.contentMediaType) ?? "",
     text(schema.contentEncoding) ?? "",

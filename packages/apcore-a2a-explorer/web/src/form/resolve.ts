@@ -7,15 +7,15 @@ const MAX_ALL_OF = 32; // schemas of one allOf
 const resolved = new WeakMap<JsonObject, JsonObject>();
 
 /**
- * The schema with its references followed, `allOf` merged, and null taken out of its types; the
- * result has `nullable` if they allow null. A schema that is not an object becomes an empty one, which
- * allows any value.
+ * The schema with its references followed, `allOf` merged, and null removed from its types and
+ * branches; if null was removed, the result has `nullable`. A schema that is not an object becomes
+ * `{}`, which allows any value.
  */
 export function resolve(schema: Json | undefined, root: JsonObject): JsonObject {
   if (!isObject(schema)) return {};
   const cached = resolved.get(schema);
   if (cached) return cached;
-  resolved.set(schema, {}); // so that a schema that refers only to itself ends here
+  resolved.set(schema, {}); // ends the recursion of a schema that refers only to itself
   const result = withoutNull(merge(schema, root, MAX_LEVELS), root);
   resolved.set(schema, result);
   return result;

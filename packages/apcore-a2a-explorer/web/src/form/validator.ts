@@ -9,7 +9,7 @@ export function validate(schema: JsonObject, data: Json): FieldError[] {
   const units = unitsOf(schema, data);
   // errors inside an object are more specific than the error of the object itself
   const specific = relevantErrors(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
-  // the subschema `false` has no path, so its errors count only if there are no others
+  // errors of the subschema `false` lack their location in the schema, so they count only if there are no others
   const relevant = specific.length ? specific : units.filter((unit) => unit.keyword === "false");
   return relevant.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
 }

@@ -1,7 +1,7 @@
 import type { JsonObject } from "../protocol/types";
 import { escapeBidi, JsonTree } from "./JsonTree";
 
-/** The arguments of a call: a row for each, its value as JSON. */
+/** The arguments of a call, one per row, with their values as JSON. */
 export const ArgumentTable = ({ values }: { values: JsonObject }) => (
   <div class="scroll" tabIndex={0} role="region" aria-label="Arguments">
     <table class="arguments">

@@ -18,7 +18,7 @@ interface Props {
   schema?: JsonObject;
 }
 
-/** An artifact. Parts that are pieces of a text are shown as one text, flat data as a table. */
+/** An artifact. Parts that are pieces of a text are shown as one text, and flat objects as a table. */
 export function ArtifactView({ artifact, schema }: Props) {
   const title = artifact.name || artifact.artifactId || "Artifact";
   return (
@@ -26,7 +26,7 @@ export function ArtifactView({ artifact, schema }: Props) {
       <header>
         <h3 class="breakable">{title}</h3>
         {artifact.parts.length > 1 && <span class="muted">{counted(artifact.parts.length, "part")}</span>}
-        {!isFile(artifact) && (
+        {!isEmptyOrFile(artifact) && (
           <button
             type="button"
             class="quiet small"
@@ -72,8 +72,8 @@ function Parts({ artifact: { parts }, schema }: Props) {
   );
 }
 
-/** Whether an artifact is a single file, which has a button or link of its own, or is empty. */
-const isFile = ({ parts: [first, ...others] }: Artifact) =>
+/** Whether an artifact is empty or a single file. A single file has its own button or link. */
+const isEmptyOrFile = ({ parts: [first, ...others] }: Artifact) =>
   first?.text === undefined && first?.data === undefined && !others.length;
 
 function save(artifact: Artifact): void {

@@ -58,7 +58,7 @@ function Audio({ bytes, type, name }: MediaProps) {
   return <div class="sound">{url && <audio controls src={url} aria-label={name} />}</div>;
 }
 
-/** A URL of the bytes while they are shown. */
+/** A blob URL for *bytes*, revoked when they are no longer shown; "" at first. */
 function useBlobUrl(bytes: Uint8Array<ArrayBuffer>, type: string): string {
   const [url, setUrl] = useState("");
   useEffect(() => {

@@ -86,19 +86,19 @@ interface MembersProps {
   depth: number;
 }
 
-/** The members of an object in the order of its schema: short ones as facts, others below. */
+/** The members of an object in the order of its schema: plain values first, in one list; then the others. */
 function Members({ object, schema, root, depth }: MembersProps) {
   const inSchema = orderOf(schema).filter((name) => Object.hasOwn(object, name));
   const names = [...inSchema, ...Object.keys(object).filter((name) => !inSchema.includes(name))];
   const labelledMembers = names.map((name) => {
     const raw = propertiesOf(schema)[name];
-    const member = memberSchema(schema, name, root);
-    return { name, member, value: object[name]!, label: labelOf(name, raw, member) };
+    const valueSchema = memberSchema(schema, name, root);
+    return { name, valueSchema, value: object[name]!, label: labelOf(name, raw, valueSchema) };
   });
-  const isFact = (value: Json, member: JsonObject) =>
-    (value === null || typeof value !== "object") && shapeOf(value, member, root).kind === "plain";
-  const facts = labelledMembers.filter(({ value, member }) => isFact(value, member));
-  const others = labelledMembers.filter(({ value, member }) => !isFact(value, member));
+  const isFact = (value: Json, valueSchema: JsonObject) =>
+    (value === null || typeof value !== "object") && shapeOf(value, valueSchema, root).kind === "plain";
+  const facts = labelledMembers.filter(({ value, valueSchema }) => isFact(value, valueSchema));
+  const others = labelledMembers.filter(({ value, valueSchema }) => !isFact(value, valueSchema));
   return (
     <>
       {facts.length > 0 && (
@@ -110,10 +110,10 @@ function Members({ object, schema, root, depth }: MembersProps) {
           ))}
         </dl>
       )}
-      {others.map(({ name, label, value, member }) => (
+      {others.map(({ name, label, value, valueSchema }) => (
         <section key={name} class="member" aria-label={label}>
           <h4 class="breakable">{label}</h4>
-          <Formatted value={value} schema={member} root={root} label={label} depth={depth + 1} />
+          <Formatted value={value} schema={valueSchema} root={root} label={label} depth={depth + 1} />
         </section>
       ))}
     </>

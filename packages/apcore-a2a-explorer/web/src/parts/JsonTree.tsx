@@ -1,14 +1,14 @@
 import { createContext } from "preact";
 import { useContext, useState } from "preact/hooks";
 import type { Json } from "../protocol/types";
-import { matches, pathTo, type Found } from "./search";
+import { matches, pathTo, type SearchResult } from "./search";
 
 const STEP = 100; // members
 const MAX_STRING = 2000; // characters
 
 interface TreeTools {
-  /** The result of a search, and the words that were searched for. */
-  found: (Found & { words: string }) | null;
+  /** The result of a search, and the phrase in lower case; null without a search. */
+  found: (SearchResult & { phrase: string }) | null;
   pick: (path: string, value: Json) => void;
 }
 
@@ -44,9 +44,9 @@ function Pick({ path, value }: { path: string; value: Json }) {
   return <button type="button" class="pick" aria-label={`Copy ${path}`} onClick={() => tools.pick(path, value)} />;
 }
 
-type Branching = Json[] | { [name: string]: Json };
+type Container = Json[] | { [name: string]: Json };
 
-function Branch({ value, name, open, path }: { value: Branching; name?: string; open: number; path: string }) {
+function Branch({ value, name, open, path }: { value: Container; name?: string; open: number; path: string }) {
   const found = useContext(Tools)?.found;
   const [chosenOpen, setChosenOpen] = useState<boolean | null>(null);
   const [limit, setLimit] = useState(STEP);
@@ -91,12 +91,12 @@ function Branch({ value, name, open, path }: { value: Branching; name?: string; 
 }
 
 /** The keys of the members to show: all, or those in which something was found. */
-function shownKeys(value: Branching, found: TreeTools["found"] | undefined): (string | number)[] {
+function shownKeys(value: Container, found: TreeTools["found"] | undefined): (string | number)[] {
   const keys = Array.isArray(value) ? Array.from(value.keys()) : Object.keys(value);
   if (!found) return keys;
   return keys.filter((key) => {
     const member = (value as Record<string | number, Json>)[key]!;
-    return found.holders.has(member) || matches(typeof key === "string" ? key : "", member, found.words);
+    return found.holders.has(member) || matches(typeof key === "string" ? key : "", member, found.phrase);
   });
 }
 
@@ -105,7 +105,7 @@ const Name = ({ name }: { name?: string }) =>
 
 const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
-/** *source* with bidirectional control characters escaped, so that they do not reorder it. */
+/** Escape bidirectional control characters, because they would reorder the text. */
 export const escapeBidi = (source: string) =>
   source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 

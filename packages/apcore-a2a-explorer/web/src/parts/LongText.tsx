@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
 import { counted } from "./counted";
 
-const STEP = 20_000; // characters shown at first
+const INITIAL_LIMIT = 20_000; // characters
 
 /** Preformatted text; a long text is cut, with a button to show more of it. */
 export function LongText({ text, code = false }: { text: string; code?: boolean }) {
-  const [limit, setLimit] = useState(STEP);
+  const [limit, setLimit] = useState(INITIAL_LIMIT);
   const rest = text.length - limit;
   return (
     <>

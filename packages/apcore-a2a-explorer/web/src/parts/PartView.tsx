@@ -29,7 +29,7 @@ function PartContent({ part, schema }: Props) {
   return <FilePart part={part} />;
 }
 
-/** Data, formatted for people if that shows more than a tree. */
+/** Data with a choice of views: formatted (unless the data is plain), a tree, and JSON. */
 export function DataView({ data, schema: root = {} }: { data: Json; schema?: JsonObject }) {
   const schema = resolve(root, root);
   const { kind: shape } = useMemo(() => shapeOf(data, schema, root), [data, schema, root]);

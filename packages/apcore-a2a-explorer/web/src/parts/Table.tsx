@@ -43,6 +43,6 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
 
 function Cell({ value }: { value: JsonObject[string] | undefined }) {
   const text = value === null || value === undefined ? "" : String(value);
-  const number = typeof value === "number" || typeof value === "bigint";
-  return <td class={number ? "number" : undefined}>{text.length > 500 ? `${text.slice(0, 500)}…` : text}</td>;
+  const isNumber = typeof value === "number" || typeof value === "bigint";
+  return <td class={isNumber ? "number" : undefined}>{text.length > 500 ? `${text.slice(0, 500)}…` : text}</td>;
 }

@@ -5,18 +5,18 @@ import { LongText } from "./LongText";
 import { Markdown } from "./Markdown";
 import { markdownIn } from "./shapes";
 
-/** A text, shown as Markdown if its type or its look says so, until the user chooses. */
+/** A text. Until the user chooses, its media type and its content decide whether it is shown as Markdown. */
 export function TextView({ part }: { part: Part }) {
   const [chosen, setChosen] = useState("");
   const { text = "" } = part;
-  const { isPossible, isFirst } = markdownIn(part);
+  const { isPossible, isPreferred } = markdownIn(part);
   if (!isPossible) return <LongText text={text} />;
-  const kind = chosen || (isFirst ? "Markdown" : "Text");
+  const kind = chosen || (isPreferred ? "Markdown" : "Text");
   return (
     <>
       <Choice
         label="Show as"
-        options={isFirst ? ["Markdown", "Text"] : ["Text", "Markdown"]}
+        options={isPreferred ? ["Markdown", "Text"] : ["Text", "Markdown"]}
         value={kind}
         onChange={setChosen}
       />

@@ -5,7 +5,7 @@ import { CopyButton } from "./CopyButton";
 import { JsonTree, Tools } from "./JsonTree";
 import { isLarger, search } from "./search";
 
-const MAX_UNSEARCHED = 15; // members; there is a search field for more
+const MAX_UNSEARCHED = 15; // members of a tree without a search field
 
 interface Picked {
   path: string;
@@ -14,16 +14,17 @@ interface Picked {
 
 /** A JSON value as a tree that can be searched, and whose paths and values can be copied. */
 export function Tree({ value, open }: { value: Json; open?: number }) {
-  const [words, setWords] = useState("");
+  const [query, setQuery] = useState("");
   const [picked, setPicked] = useState<Picked | null>(null);
   const isSearchable = useMemo(() => isLarger(value, MAX_UNSEARCHED), [value]);
-  const found = useMemo(() => (words.trim() ? search(value, words.trim()) : null), [value, words]);
+  const phrase = query.trim().toLowerCase();
+  const found = useMemo(() => (phrase ? search(value, phrase) : null), [value, phrase]);
   const tools = useMemo(
     () => ({
-      found: found && { ...found, words: words.trim().toLowerCase() },
+      found: found && { ...found, phrase },
       pick: (path: string, chosen: Json) => setPicked({ path, value: chosen }),
     }),
-    [found, words],
+    [found, phrase],
   );
   return (
     <>
@@ -33,8 +34,8 @@ export function Tree({ value, open }: { value: Json; open?: number }) {
             type="search"
             aria-label="Search names and values"
             placeholder="Search names and values"
-            value={words}
-            onInput={(event) => setWords(event.currentTarget.value)}
+            value={query}
+            onInput={(event) => setQuery(event.currentTarget.value)}
           />
           <span role="status" class="muted">
             {found && `${found.count.toLocaleString()} found`}

@@ -11,8 +11,8 @@ it.each<[string, number, Json[]]>([
   ["null", 1, [value, value.shelf]],
   ["0", 0, []], // the index of an item is not its name
   ["absent", 0, []],
-])("%s is found %d times", (words, count, holders) => {
-  const found = search(value, words);
+])("%s is found %d times", (phrase, count, holders) => {
+  const found = search(value, phrase);
   expect(found.count).toBe(count);
   expect([...found.holders]).toEqual(expect.arrayContaining(holders));
   expect(found.holders.size).toBe(holders.length);
@@ -24,7 +24,7 @@ it("paths are JSONPath", () => {
   );
 });
 
-it("sizes count members at any depth", () => {
+it("members at any depth make a value larger", () => {
   expect(isLarger(value, 9)).toBe(true);
   expect(isLarger(value, 10)).toBe(false);
   expect(isLarger("x".repeat(100), 1)).toBe(false);

@@ -1,6 +1,6 @@
 import type { Json } from "../protocol/types";
 
-export interface Found {
+export interface SearchResult {
   /** The objects and arrays in which something was found, at any depth. */
   holders: Set<Json>;
   count: number;
@@ -12,13 +12,13 @@ export const matches = (name: string, value: Json, phrase: string) =>
   ((value === null || typeof value !== "object") && String(value).toLowerCase().includes(phrase));
 
 /** Find the members of *value* whose name or value contains *phrase*. */
-export function search(value: Json, phrase: string): Found {
-  const found: Found = { holders: new Set(), count: 0 };
+export function search(value: Json, phrase: string): SearchResult {
+  const found: SearchResult = { holders: new Set(), count: 0 };
   searchMembers(value, phrase.toLowerCase(), found);
   return found;
 }
 
-function searchMembers(value: Json, phrase: string, found: Found): boolean {
+function searchMembers(value: Json, phrase: string, found: SearchResult): boolean {
   if (value === null || typeof value !== "object") return false;
   let hasMatch = false;
   for (const [name, member] of Object.entries(value)) {

@@ -50,7 +50,7 @@ describe("the shape of a value", () => {
 describe("the text of a stream", () => {
   it.each<[string, Json[]]>([
     ["members", [{ text: "a" }, { text: "b" }]],
-    ["members of another name", [{ delta: "a" }, { delta: "b" }]],
+    ["members with another name", [{ delta: "a" }, { delta: "b" }]],
     ["objects, the last with more members", [{ text: "a" }, { text: "b", tokens: 2 }]],
     ["strings", ["a", "b"]],
   ])("is joined from %s", (_, chunks) => {
@@ -78,6 +78,6 @@ it.each([
   ["- one line", undefined, true, false],
   ["2 * 3 * 4 = 24\n1.5 kg", undefined, false, false],
   ["plain", undefined, false, false],
-])("%j of type %s may be Markdown: %s, and is shown as Markdown first: %s", (text, mediaType, isPossible, isFirst) => {
-  expect(markdownIn({ text, mediaType })).toEqual({ isPossible, isFirst });
+])("%j of type %s may be Markdown: %s, and is first shown as Markdown: %s", (text, mediaType, isPossible, isPreferred) => {
+  expect(markdownIn({ text, mediaType })).toEqual({ isPossible, isPreferred });
 });

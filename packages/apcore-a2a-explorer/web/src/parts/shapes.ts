@@ -19,7 +19,7 @@ const LONG_TEXT = 120; // characters
 const MAX_DEPTH = 4; // levels of formatted members; deeper ones are shown as a tree
 const MAX_EXAMINED = 200; // members or items
 
-/** The shape of *value*. *schema*, resolved against *root*, is empty if there is none. */
+/** The shape of *value*. *schema* is its schema, resolved against *root*; empty if it has none. */
 export function shapeOf(value: Json, schema: JsonObject, root: JsonObject, depth = 0): Shape {
   if (typeof value === "string") return stringShape(value, schema);
   if (depth >= MAX_DEPTH || value === null || typeof value !== "object") return PLAIN;
@@ -32,7 +32,7 @@ export function shapeOf(value: Json, schema: JsonObject, root: JsonObject, depth
   return isPlain ? PLAIN : { kind: "members", members: value };
 }
 
-/** The resolved schema of a member; empty if the schema of its object does not have it. */
+/** The resolved schema of an object's member *name*; empty if the object's *schema* has no such member. */
 export function memberSchema(schema: JsonObject, name: string, root: JsonObject): JsonObject {
   const members = propertiesOf(schema);
   return Object.hasOwn(members, name) ? resolve(members[name], root) : {};
@@ -57,12 +57,12 @@ function arrayShape(items: Json[], schema: JsonObject, root: JsonObject, depth: 
   return shapes.every(({ kind }) => kind === "plain") ? PLAIN : { kind: "list", items };
 }
 
-const NAMES = ["name", "filename", "fileName"];
+const FILENAME_MEMBERS = ["name", "filename", "fileName"];
 
-/** A file as modules of apcore return it: its bytes in base64, and its media type. */
+/** The file in an object that has bytes in base64 and a media type, as apcore modules return files; null for other objects. */
 function fileIn({ bytes, mimeType, ...rest }: JsonObject): Shape | null {
   if (typeof bytes !== "string" || typeof mimeType !== "string") return null;
-  const name = NAMES.find((candidate) => typeof rest[candidate] === "string");
+  const name = FILENAME_MEMBERS.find((candidate) => typeof rest[candidate] === "string");
   const filename = name && text(rest[name]);
   const others = Object.entries(rest).filter(([key]) => key !== name);
   return { kind: "file", part: { raw: bytes, mediaType: mimeType, filename }, rest: Object.fromEntries(others) };
@@ -71,8 +71,8 @@ function fileIn({ bytes, mimeType, ...rest }: JsonObject): Shape | null {
 const CHUNK_MEMBERS = ["text", "delta", "token", "content"];
 
 /**
- * The text of a stream whose parts are texts, or objects with only a text, such as `{"text": …}`;
- * the last object may have more. Null for other parts.
+ * The text of a stream whose parts are texts, strings, or objects with only a text, such as
+ * `{"text": …}`; the last object may have further members. Null for other parts, or for one part.
  */
 export function joinedText(parts: Part[]): string | null {
   if (parts.length < 2) return null;
@@ -92,14 +92,14 @@ const STRONG_SIGNS = /^(#{1,6} +\S|```|\|? *:?-{3,}:? *\|)|\*\*[^\s*][^*\n]*\*\*
 const LIST = /(^|\n)([-*] |\d+\. )\S.*\n([-*] |\d+\. )\S/;
 const WEAK_SIGNS = /(^|\n)([-*] |\d+\. |> |\|.*\|)|`[^`]+`|\[[^\]]+\]\(/;
 const MAX_MARKDOWN = 200_000; // characters
-const MAX_MARKDOWN_FIRST = 50_000; // characters; fewer, because a text that streams is parsed again with each piece
+const MAX_MARKDOWN_PREFERRED = 50_000; // characters; fewer, because a streamed text is parsed again with each chunk
 
 /** Whether a text can be shown as Markdown, and whether Markdown is the first choice. */
-export function markdownIn({ text: source = "", mediaType = "" }: Part): { isPossible: boolean; isFirst: boolean } {
+export function markdownIn({ text: source = "", mediaType = "" }: Part): { isPossible: boolean; isPreferred: boolean } {
   const isDeclared = /markdown/.test(mediaType);
-  const looksLikeIt = STRONG_SIGNS.test(source) || LIST.test(source);
+  const looksLikeMarkdown = STRONG_SIGNS.test(source) || LIST.test(source);
   return {
-    isPossible: source.length < MAX_MARKDOWN && (isDeclared || looksLikeIt || WEAK_SIGNS.test(source)),
-    isFirst: source.length < MAX_MARKDOWN_FIRST && (isDeclared || looksLikeIt),
+    isPossible: source.length < MAX_MARKDOWN && (isDeclared || looksLikeMarkdown || WEAK_SIGNS.test(source)),
+    isPreferred: source.length < MAX_MARKDOWN_PREFERRED && (isDeclared || looksLikeMarkdown),
   };
 }

@@ -1,4 +1,4 @@
-/** Responses of the routes below `/apcore/`, which agents of apcore-a2a have besides A2A. */
+/** Responses of the routes below `/apcore/`. These routes are not in A2A: only agents of apcore-a2a have them. */
 
 import { readState } from "./states";
 import type { Json, JsonObject, TaskState } from "./types";
@@ -19,14 +19,14 @@ export interface WhoAmI {
 }
 
 export function readWhoAmI(source: unknown): WhoAmI {
-  const answer = object(source) ?? {};
+  const response = object(source) ?? {};
   return {
-    isAuthenticated: answer.authenticated === true,
-    principal: text(answer.principal) ?? "",
-    roles: strings(answer.roles),
-    isOperator: answer.operator === true,
-    isApprover: answer.approver === true,
-    expiresAt: text(answer.expiresAt),
+    isAuthenticated: response.authenticated === true,
+    principal: text(response.principal) ?? "",
+    roles: strings(response.roles),
+    isOperator: response.operator === true,
+    isApprover: response.approver === true,
+    expiresAt: text(response.expiresAt),
   };
 }
 
@@ -44,18 +44,18 @@ export interface Replica {
   isSelf: boolean;
 }
 
-/** The current figures of the agent; unknown ones are undefined or 0. */
+/** The current figures of the agent; an unknown figure is undefined or 0. */
 export interface CurrentFigures {
   at?: string;
   status: string;
-  /** Whose figures these are: `store` (tasks of all replicas), `workers` (of one replica) or `process`. */
+  /** What the figures cover: `store` (tasks of all replicas), `workers` (all of one replica) or `process` (one process). */
   scope: string;
   workers: number;
   tasks: { submitted?: number; working?: number; inputRequired?: number; authRequired?: number };
   lastHour: { completed?: number; failed?: number; canceled?: number; rejected?: number };
-  /** Runs started per minute of the last hour, oldest first. */
+  /** Runs started in each minute of the last hour, oldest minute first. */
   started: number[];
-  /** Failed runs per minute of the last hour, oldest first. */
+  /** Runs failed in each minute of the last hour, oldest minute first. */
   failed: number[];
   /** Age of the oldest working task, in seconds. */
   oldestWorking?: number;
@@ -68,17 +68,17 @@ export interface CurrentFigures {
 }
 
 export function readCurrentFigures(source: unknown): CurrentFigures {
-  const answer = object(source) ?? {};
-  const member = (name: string) => object(answer[name]) ?? {};
+  const response = object(source) ?? {};
+  const member = (name: string) => object(response[name]) ?? {};
   const { submitted, working, inputRequired, authRequired } = member("tasks");
   const { completed, failed, canceled, rejected } = member("lastHour");
   const { busy, limit, stuck } = member("threads");
-  const webhooks = object(answer.webhooks);
+  const webhooks = object(response.webhooks);
   return {
-    at: text(answer.at),
-    status: text(answer.status) ?? "",
-    scope: text(answer.scope) ?? "",
-    workers: count(answer.workers),
+    at: text(response.at),
+    status: text(response.status) ?? "",
+    scope: text(response.scope) ?? "",
+    workers: count(response.workers),
     tasks: {
       submitted: number(submitted),
       working: number(working),
@@ -98,7 +98,7 @@ export function readCurrentFigures(source: unknown): CurrentFigures {
     threads: { busy: count(busy), limit: count(limit), stuck: count(stuck) },
     memory: { bytes: number(member("memory").bytes), limit: number(member("memory").limit) },
     webhooks: webhooks && { pending: number(webhooks.pending), failed: number(webhooks.failed) },
-    replicas: objects(answer.replicas).map((replica) => ({
+    replicas: objects(response.replicas).map((replica) => ({
       id: text(replica.id) ?? "",
       host: text(replica.host) ?? "",
       pid: number(replica.pid),
@@ -116,14 +116,14 @@ export function readCurrentFigures(source: unknown): CurrentFigures {
 export interface Leases {
   /** Whether several replicas may run tasks of the agent. */
   isShared: boolean;
-  /** The id of the replica that runs a task, by the id of the task. */
+  /** Maps task ids to the ids of the replicas that run the tasks. */
   holders: Map<string, string>;
 }
 
 export function readLeases(source: unknown): Leases {
-  const answer = object(source) ?? {};
-  const leases = objects(answer.leases).map((lease): [string, string] => [text(lease.taskId) ?? "", text(lease.replica) ?? ""]);
-  return { isShared: answer.shared === true, holders: new Map(leases) };
+  const response = object(source) ?? {};
+  const leases = objects(response.leases).map((lease): [string, string] => [text(lease.taskId) ?? "", text(lease.replica) ?? ""]);
+  return { isShared: response.shared === true, holders: new Map(leases) };
 }
 
 /** A slow or failed task of a skill. */
@@ -141,7 +141,7 @@ export interface SkillFigures {
   runs: number;
   failed: number;
   errors: [code: string, count: number][];
-  /** Percentiles of the durations, in seconds. */
+  /** Percentiles of the runs' durations, in seconds. */
   p50?: number;
   p95?: number;
   p99?: number;
@@ -152,18 +152,18 @@ export interface SkillFigures {
 }
 
 export interface Performance {
-  /** Whose figures these are: `workers` (of one replica) or `process`. */
+  /** What the figures cover: `workers` (all of one replica) or `process` (one process). */
   scope: string;
   since?: string;
   skills: SkillFigures[];
 }
 
 export function readPerformance(source: unknown): Performance {
-  const answer = object(source) ?? {};
+  const response = object(source) ?? {};
   return {
-    scope: text(answer.scope) ?? "",
-    since: text(answer.since),
-    skills: objects(answer.skills).map((skill) => ({
+    scope: text(response.scope) ?? "",
+    since: text(response.since),
+    skills: objects(response.skills).map((skill) => ({
       id: text(skill.id) ?? "",
       running: count(skill.running),
       runs: count(skill.runs),
@@ -195,11 +195,11 @@ export interface Span {
   kind: string;
   /** Milliseconds since 1970. */
   start: number;
-  /** Undefined while it runs. */
+  /** Undefined while the span runs. */
   seconds?: number;
   status: string;
   attributes: JsonObject;
-  /** The number of its ancestors. */
+  /** The number of the span's ancestors. */
   depth: number;
 }
 
@@ -210,15 +210,15 @@ export interface Trace {
   dropped: number;
 }
 
-/** Return an RFC 3339 time in milliseconds since 1970, with its microseconds, which `Date.parse` drops. */
+/** Convert an RFC 3339 time to milliseconds since 1970. Keep the microseconds, which `Date.parse` drops. */
 function milliseconds(time: string): number {
   const [, microseconds = ""] = /\.\d{3}(\d{1,3})/.exec(time) ?? [];
   return Date.parse(time) + Number(`0.${microseconds}`);
 }
 
 export function readTrace(source: unknown): Trace {
-  const answer = object(source) ?? {};
-  const spans = objects(answer.spans).flatMap((span): Span[] => {
+  const response = object(source) ?? {};
+  const spans = objects(response.spans).flatMap((span): Span[] => {
     const start = milliseconds(text(span.startedAt) ?? "");
     if (Number.isNaN(start)) return [];
     return [
@@ -235,7 +235,7 @@ export function readTrace(source: unknown): Trace {
       },
     ];
   });
-  return { traceId: text(answer.traceId), spans: asTree(spans), dropped: count(answer.dropped) };
+  return { traceId: text(response.traceId), spans: asTree(spans), dropped: count(response.dropped) };
 }
 
 /** Sort spans: each after its parent, siblings by start. Set their depths. */
@@ -243,12 +243,12 @@ function asTree(spans: Span[]): Span[] {
   const ids = new Set(spans.map((span) => span.id));
   const children = new Map<string, Span[]>();
   for (const span of spans) {
-    const parent = span.parentId !== undefined && span.parentId !== span.id && ids.has(span.parentId) ? span.parentId : "";
-    children.set(parent, [...(children.get(parent) ?? []), span]);
+    const parentId = span.parentId !== undefined && span.parentId !== span.id && ids.has(span.parentId) ? span.parentId : "";
+    children.set(parentId, [...(children.get(parentId) ?? []), span]);
   }
   const sorted = new Set<Span>();
-  const add = (parent: string, depth: number) => {
-    for (const span of (children.get(parent) ?? []).sort((a, b) => a.start - b.start)) {
+  const add = (parentId: string, depth: number) => {
+    for (const span of (children.get(parentId) ?? []).sort((a, b) => a.start - b.start)) {
       if (sorted.has(span)) continue;
       sorted.add(span);
       span.depth = depth;
@@ -256,7 +256,7 @@ function asTree(spans: Span[]): Span[] {
     }
   };
   add("", 0);
-  // spans that are each other's ancestors have no root
+  // spans that are each other's ancestors are below no root, so they are still missing
   return [...sorted, ...spans.filter((span) => !sorted.has(span))];
 }
 

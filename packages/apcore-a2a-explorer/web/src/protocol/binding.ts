@@ -1,4 +1,4 @@
-/** The bindings of the protocol to HTTP. All return results in the form of JSON-RPC, which dialects read. */
+/** The bindings of the protocol to HTTP. Each returns results in the format of JSON-RPC, because dialects read only that format. */
 
 import type { AgentInterface } from "./card";
 import type { Dialect, RpcRequest } from "./dialect";
@@ -11,18 +11,18 @@ import { isObject, object, text } from "./values";
 /** An operation as an HTTP request. */
 export interface WireRequest {
   verb: "GET" | "POST" | "DELETE";
-  /** The path and query below the URL of the interface, beginning with a slash; "" for none. */
+  /** The path and query below the URL of the interface, beginning with a slash; "" for the URL itself. */
   path: string;
-  /** "" for none. */
+  /** JSON; "" for no body. */
   body: string;
 }
 
 export interface Binding {
-  /** *id* is the number of the request. */
+  /** The HTTP request for an operation; *id* is the id of a JSON-RPC request. */
   request(dialect: Dialect, operation: Operation, id: number): WireRequest;
-  /** The result in the body of a response, or in an event of a stream, in the form of JSON-RPC. */
+  /** The result in the body of a response, or in an event of a stream; in the format of JSON-RPC. */
   result(operation: Operation, source: unknown): unknown;
-  /** The error in the body of a refused request; undefined if the body has no error of the protocol. */
+  /** The error in the body of a response; undefined if the body has no error of the protocol. */
   refusal(source: unknown, status: number, retryAfter: number): RpcError | undefined;
 }
 

@@ -123,10 +123,10 @@ function readInterfaces(source: JsonObject): AgentInterface[] {
   return [preferred, ...additional.filter((entry) => !isRepeated(entry))].map((entry) => ({ ...entry, version, tenant: "" }));
 }
 
-/** The bindings that the page speaks, the best first. */
+/** The bindings that the page supports, best first. */
 const BINDINGS = ["JSONRPC", "HTTP+JSON"];
 
-/** The interface to use for a version; undefined if the card has none that the page speaks. */
+/** The interface to use for a version; undefined if the page supports none of the card's interfaces. */
 export function interfaceOf({ interfaces: all }: AgentCard, version: Version): AgentInterface | undefined {
   const ofVersion = all.filter((candidate) => candidate.version.startsWith(version.slice(0, 1)));
   return BINDINGS.map((binding) => ofVersion.find((candidate) => candidate.binding === binding)).find(Boolean);

@@ -31,12 +31,12 @@ describe.each([v1, v03])("A2A $version", (dialect) => {
 
 const response = (result: unknown, more = {}) => JSON.stringify({ jsonrpc: "2.0", id: 1, result, ...more });
 const TASK = { id: "t", contextId: "c", status: { state: "TASK_STATE_COMPLETED" } };
-const OLD_TASK = { kind: "task", id: "t", contextId: "c", status: { state: "completed" } };
+const V03_TASK = { kind: "task", id: "t", contextId: "c", status: { state: "completed" } };
 
 describe("a mismatch is named with its path", () => {
   const state = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED";
   it.each<[string, unknown, string[]]>([
-    ["none in a task", TASK, []],
+    ["no mismatch in a task", TASK, []],
     ["a missing member", { ...TASK, id: undefined }, ["result.id: is missing"]],
     ["a wrong type", { ...TASK, id: 5 }, ["result.id: string expected, not 5"]],
     ["an object instead of a list", { ...TASK, history: {} }, ["result.history: list expected, not {}"]],
@@ -57,16 +57,16 @@ describe("a mismatch is named with its path", () => {
   });
 
   it.each<[string, string, unknown, string[]]>([
-    ["none in a task", "message/send", OLD_TASK, []],
-    ["an alternative by its kind", "message/send", { ...OLD_TASK, status: {} }, ["result.status.state: is missing"]],
-    ["no kind", "tasks/get", { ...OLD_TASK, kind: undefined }, ["result.kind: is missing"]],
+    ["no mismatch in a task", "message/send", V03_TASK, []],
+    ["in the alternative with the same kind", "message/send", { ...V03_TASK, status: {} }, ["result.status.state: is missing"]],
+    ["no kind", "tasks/get", { ...V03_TASK, kind: undefined }, ["result.kind: is missing"]],
     [
-      "a part by its kind",
+      "in the part with the same kind",
       "message/send",
       { kind: "message", messageId: "m", role: "agent", parts: [{ kind: "text", text: 1 }] },
       ["result.parts[0].text: string expected, not 1"],
     ],
-    ["none in the null after a deletion", "tasks/pushNotificationConfig/delete", null, []],
+    ["no mismatch in the null after a deletion", "tasks/pushNotificationConfig/delete", null, []],
   ])("of 0.3: %s", (_, method, result, errors) => {
     expect(checkResponse("0.3", method, response(result), false)).toEqual({ errors, unknown: [] });
   });
@@ -82,7 +82,7 @@ describe("a mismatch is named with its path", () => {
     expect(checkResponse("1.0", "GetTask", body, false)).toEqual({ errors, unknown: [] });
   });
 
-  it("each frame of a stream", () => {
+  it("in each frame of a stream", () => {
     const frames = [{ task: TASK }, {}, { task: TASK, message: null }, { task: TASK, message: [] }].map((result) => `data: ${response(result)}\n\n`);
     expect(checkResponse("1.0", "SendStreamingMessage", frames.join(""), true)?.errors).toEqual([
       "frame 2: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
@@ -115,7 +115,7 @@ describe("members that the version does not know are marked", () => {
     expect(checkResponse("1.0", "SendMessage", response({ task: TASK, "?": 1 }), false)?.unknown).toEqual(["result.?"]);
   });
 
-  it("by the kind of a part in 0.3", () => {
+  it("in a part of 0.3, by its kind", () => {
     const parts = [{ kind: "text", text: "x", mimeType: "text/plain" }];
     const message = { kind: "message", messageId: "m", role: "agent", parts };
     expect(checkResponse("0.3", "message/send", response(message), false)).toEqual({
@@ -140,24 +140,24 @@ const CARD = {
   defaultOutputModes: [],
   skills: [{ id: "s", name: "S", description: "d", tags: [] }],
 };
-const NEW = { supportedInterfaces: [{ url: "https://a.example", protocolBinding: "JSONRPC", protocolVersion: "1.0" }] };
-const OLD = { url: "https://a.example", protocolVersion: "0.3.0" };
+const V1_MEMBERS = { supportedInterfaces: [{ url: "https://a.example", protocolBinding: "JSONRPC", protocolVersion: "1.0" }] };
+const V03_MEMBERS = { url: "https://a.example", protocolVersion: "0.3.0" };
 
 describe("cards are checked against the versions whose format they have", () => {
   it.each<[string, object, string[], string[]]>([
-    ["1.0", { ...CARD, ...NEW }, [], []],
-    ["0.3", { ...CARD, ...OLD }, [], []],
-    ["both", { ...CARD, ...NEW, ...OLD }, [], []],
+    ["1.0", { ...CARD, ...V1_MEMBERS }, [], []],
+    ["0.3", { ...CARD, ...V03_MEMBERS }, [], []],
+    ["both", { ...CARD, ...V1_MEMBERS, ...V03_MEMBERS }, [], []],
     ["neither", CARD, ["1.0: card.supportedInterfaces: is missing"], []],
-    ["1.0 without tags", { ...CARD, ...NEW, skills: [{ id: "s", name: "S", description: "d" }] }, ["1.0: card.skills[0].tags: is missing"], []],
-    ["both, with a wrong list", { ...CARD, ...NEW, ...OLD, skills: 5 }, ["1.0: card.skills: list expected, not 5", "0.3: card.skills: list expected, not 5"], []],
-    ["both, with a member of neither", { ...CARD, ...NEW, ...OLD, colour: "red" }, [], ["card.colour"]],
-    ["1.0, with a member of 0.3", { ...CARD, ...NEW, preferredTransport: "JSONRPC" }, [], ["card.preferredTransport"]],
+    ["1.0 without tags", { ...CARD, ...V1_MEMBERS, skills: [{ id: "s", name: "S", description: "d" }] }, ["1.0: card.skills[0].tags: is missing"], []],
+    ["both, with a wrong list", { ...CARD, ...V1_MEMBERS, ...V03_MEMBERS, skills: 5 }, ["1.0: card.skills: list expected, not 5", "0.3: card.skills: list expected, not 5"], []],
+    ["both, with a member of neither", { ...CARD, ...V1_MEMBERS, ...V03_MEMBERS, colour: "red" }, [], ["card.colour"]],
+    ["1.0, with a member of 0.3", { ...CARD, ...V1_MEMBERS, preferredTransport: "JSONRPC" }, [], ["card.preferredTransport"]],
   ])("%s", (_, card, errors, unknown) => {
     expect(checkCard(card)).toEqual({ errors, unknown });
   });
 
-  it("even a value that is no object", () => {
+  it("even a value that is not an object", () => {
     expect(checkCard([])).toEqual({ errors: ["not a JSON object"], unknown: [] });
   });
 });

@@ -12,12 +12,12 @@ interface Definition {
   types: Record<string, string | Record<string, string | string[]>>;
 }
 const DEFINITIONS = wireTypes as unknown as Record<Version, Definition>;
-const MAX_MISMATCHES = 20; // maximum of errors shown, and of unknown members shown
+const MAX_FINDINGS = 20; // limit of the errors shown, and of the unknown members shown
 const MAX_UNKNOWN = 1_000; // unknown members of one object
-/** The key under which a type lists the members of which exactly one must be present. */
+/** The key of a type's list of members, exactly one of which must be present. */
 const ONE_OF = "?";
 
-/** The findings of a check: texts, most of which begin with the path of a member. */
+/** The findings of a check. Most begin with the path of a member. */
 export interface Findings {
   /** Violations of the definition. */
   errors: string[];
@@ -25,7 +25,7 @@ export interface Findings {
   unknown: string[];
 }
 
-/** Check a request; null if the definition does not have its method. */
+/** Check a request; null if the definition does not have *method*. */
 export function checkRequest(version: Version, method: string, body: string): Findings | null {
   const definition = DEFINITIONS[version];
   if (!Object.hasOwn(definition.methods, method)) return null;
@@ -37,7 +37,7 @@ export function checkRequest(version: Version, method: string, body: string): Fi
   ]);
 }
 
-/** Check a response, or the frames of a stream; null if its method is unknown. */
+/** Check a response, or the frames of a stream; null if the definition does not have *method*. */
 export function checkResponse(version: Version, method: string, body: string, isStream: boolean): Findings | null {
   const definition = DEFINITIONS[version];
   if (!Object.hasOwn(definition.methods, method)) return null;
@@ -62,7 +62,7 @@ export function versionsOfCard(card: Record<string, unknown>): Version[] {
   return versions;
 }
 
-/** Check an Agent Card against each version whose format it has. A member is unknown if none of these has it. */
+/** Check an Agent Card against each version whose format it has. A member is unknown if none of these versions has it. */
 export function checkCard(card: unknown): Findings {
   if (!isObject(card)) return NOT_AN_OBJECT;
   const versions = versionsOfCard(card);
@@ -75,10 +75,10 @@ export function checkCard(card: unknown): Findings {
 
 const NOT_AN_OBJECT: Findings = { errors: ["not a JSON object"], unknown: [] };
 
-/** All findings as one, cut to the maximum of each kind. */
+/** Join findings; keep at most MAX_FINDINGS errors and MAX_FINDINGS unknown members. */
 const bounded = (all: Findings[]): Findings => ({
-  errors: all.flatMap((findings) => findings.errors).slice(0, MAX_MISMATCHES),
-  unknown: all.flatMap((findings) => findings.unknown).slice(0, MAX_MISMATCHES),
+  errors: all.flatMap((findings) => findings.errors).slice(0, MAX_FINDINGS),
+  unknown: all.flatMap((findings) => findings.unknown).slice(0, MAX_FINDINGS),
 });
 
 function responseFindings(definition: Definition, type: string, body: string): Findings[] {
@@ -120,7 +120,7 @@ function parsed(source: string): unknown {
   }
 }
 
-const KINDS: Record<string, (value: unknown) => boolean> = {
+const PRIMITIVES: Record<string, (value: unknown) => boolean> = {
   any: () => true,
   string: (value) => typeof value === "string",
   number: (value) => typeof value === "number",
@@ -142,7 +142,7 @@ class Checker {
   }
 
   #value(value: unknown, type: string, path: string): void {
-    if (this.#errors.length >= MAX_MISMATCHES) return;
+    if (this.#errors.length >= MAX_FINDINGS) return;
     if (type.includes("|")) return this.#alternatives(value, type.split("|"), path);
     if (type.endsWith("[]")) {
       if (!Array.isArray(value)) return this.#expect("list", value, path);
@@ -154,8 +154,8 @@ class Checker {
     }
     if (type.startsWith("=")) {
       if (value !== type.slice(1)) this.#expect(`"${type.slice(1)}"`, value, path);
-    } else if (Object.hasOwn(KINDS, type)) {
-      if (!KINDS[type]!(value)) this.#expect(type, value, path);
+    } else if (Object.hasOwn(PRIMITIVES, type)) {
+      if (!PRIMITIVES[type]!(value)) this.#expect(type, value, path);
     } else {
       const namedType = this.definition.types[type]!;
       if (typeof namedType === "string") this.#value(value, namedType, path);
@@ -193,10 +193,10 @@ class Checker {
       return;
     }
     const results = types.map((alternative) => new Checker(this.definition).check(value, alternative, path));
-    const wrongKind = ({ errors }: Findings) => errors.filter((error) => error.startsWith(`${path}.kind:`)).length;
+    const wrongKindCount = ({ errors }: Findings) => errors.filter((error) => error.startsWith(`${path}.kind:`)).length;
     const [best] = results.sort(
       (left, right) =>
-        wrongKind(left) - wrongKind(right) ||
+        wrongKindCount(left) - wrongKindCount(right) ||
         left.errors.length - right.errors.length ||
         left.unknown.length - right.unknown.length,
     );

@@ -38,10 +38,10 @@ describe("Python", () => {
     expect(source).toContain('skill="s"');
   });
 
-  it("reads an API key for the query from the environment, too", () => {
-    const queried = { ...target, queryKey: "a key" };
-    expect(asCurl(v1, send, queried)).toContain(`'https://agent.example.com/''?a%20key='"$A2A_TOKEN"`);
-    expect(asPython(v1, send, queried)).toContain('auth=APIKey(os.environ["A2A_TOKEN"])');
+  it("reads an API key of the query string from the environment, too", () => {
+    const targetWithKey = { ...target, queryKey: "a key" };
+    expect(asCurl(v1, send, targetWithKey)).toContain(`'https://agent.example.com/''?a%20key='"$A2A_TOKEN"`);
+    expect(asPython(v1, send, targetWithKey)).toContain('auth=APIKey(os.environ["A2A_TOKEN"])');
   });
 
   it("reads files instead of including their bytes", () => {

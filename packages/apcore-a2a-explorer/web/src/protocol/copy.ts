@@ -1,4 +1,4 @@
-/** Requests to copy, as curl commands, Python, JavaScript or JSON. None of them contains the credentials for the agent. */
+/** Copies of requests, as curl commands, Python, JavaScript or JSON. They do not contain the credentials for the agent. */
 
 import { jsonRpc, type Binding } from "./binding";
 import type { Dialect } from "./dialect";
@@ -9,12 +9,12 @@ export interface Target {
   /** The URL of the interface. */
   url: string;
   /** The URL of the agent, if it differs from `url`. */
-  agent?: string;
-  /** The binding of the interface; JSON-RPC if it is not given. */
+  agentUrl?: string;
+  /** The binding of the interface; JSON-RPC by default. */
   binding?: Binding;
   /** The name of the query parameter for the credentials. */
   queryKey?: string;
-  /** The header for the credentials, with a variable in their place. */
+  /** The header for the credentials; `value` has the variable `$A2A_TOKEN` in place of the secret. */
   credentials?: { header: string; value: string };
   lastEventId?: string;
 }
@@ -26,13 +26,13 @@ const inTemplate = (text: string) => text.replace(/[\\`]|\$(?=\{)/g, "\\$&");
 
 const CONTENT_TYPE = ["Content-Type", "application/json"] as const;
 
-/** A request as it is sent, with a body that is easy to read. */
+/** The HTTP request for an operation, with an indented body. */
 function requestOf(dialect: Dialect, operation: Operation, { url, binding = jsonRpc() }: Target) {
   const { verb, path, body } = binding.request(dialect, operation, 1);
   return { verb, url: path ? url.replace(/\/$/, "") + path : url, body: body && toJson(parseJson(body), 2) };
 }
 
-/** The body of a request, or its request line if it has no body. */
+/** The body of a request; the method and the URL if there is no body. */
 export function asJson(dialect: Dialect, operation: Operation, target: Target): string {
   const { verb, url, body } = requestOf(dialect, operation, target);
   return body || `${verb} ${url}`;
@@ -71,7 +71,7 @@ export function asPython(dialect: Dialect, operation: Operation, target: Target)
     "",
     `from apcore_a2a_client import ${names.join(", ")}`,
     "",
-    `with SyncA2AClient(${python(target.agent ?? target.url)}, protocol="${dialect.version}"${auth}) as client:`,
+    `with SyncA2AClient(${python(target.agentUrl ?? target.url)}, protocol="${dialect.version}"${auth}) as client:`,
     ...lines.map((line) => line && `    ${line}`),
   ];
   return source.join("\n").trimStart();
@@ -127,10 +127,10 @@ const READ_STREAM = [
   '    if (line.startsWith("data:")) console.log(line.slice(5).trim());',
   "  }",
   "}",
-  "if (pending) console.log(pending); // a refusal is JSON, not a stream",
+  "if (pending) console.log(pending); // an error response is JSON, not a stream",
 ];
 
-/** JavaScript for the body. It reads the files, unless large integers require the body as a string. */
+/** JavaScript for the body: an expression that reads the files, or, if the body has large integers, a string. */
 function javaScriptBody(dialect: Dialect, operation: Operation, target: Target): { body: string; readsFiles: boolean } {
   const source = requestOf(dialect, operation, target).body;
   if (!source) return { body: "", readsFiles: false };
@@ -208,8 +208,8 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
   const { skillId, ...more } = metadata ?? {};
   const push = options?.push;
   const config = push && `PushNotificationConfig(${keywords({ url: push.url, token: push.token || undefined })})`;
-  const input = message.parts.map(pythonPart);
-  const content = input.length === 1 && !input[0]!.startsWith("Part(") ? input[0]! : `[${input.join(", ")}]`;
+  const parts = message.parts.map(pythonPart);
+  const content = parts.length === 1 && !parts[0]!.startsWith("Part(") ? parts[0]! : `[${parts.join(", ")}]`;
   const callArguments = [
     content,
     keywords({
@@ -229,7 +229,7 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
           `for event in client.stream_message${argumentLines[0]}`, ...argumentLines.slice(1, -1), "):", "    print(event)"]
       : [`task = client.send_message${argumentLines[0]}`, ...argumentLines.slice(1), "print(task.status.state, task.value)"];
   const imports = [
-    ...(input.some((part) => part.startsWith("Part(")) ? ["Part"] : []),
+    ...(parts.some((part) => part.startsWith("Part(")) ? ["Part"] : []),
     ...(operation.name === "send" && config ? ["PushNotificationConfig"] : []),
   ];
   return { imports, lines: lines.flatMap((line) => line.split("\n")) };
@@ -253,7 +253,7 @@ const keywords = (source: Record<string, Json | undefined>) =>
     .map(([name, value]) => `${name}=${python(value as Json)}`)
     .join(", ");
 
-/** *value* as a Python literal; JSON strings are also Python strings. */
+/** *value* as a Python literal; JSON strings are valid Python literals. */
 export function python(value: Json, depth = 0): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

@@ -63,7 +63,7 @@ describe("a message", () => {
 describe("events", () => {
   const status = { state: "input-required", timestamp: "2026-01-01T00:00:00Z" };
 
-  it("of a status are the same in both versions", () => {
+  it("of a status are read alike from both versions", () => {
     const ids = { taskId: "t", contextId: "c" };
     const v1Event = { statusUpdate: { ...ids, status: { ...status, state: "TASK_STATE_INPUT_REQUIRED" } } };
     const v03Event = { kind: "status-update", ...ids, status, final: true };
@@ -71,7 +71,7 @@ describe("events", () => {
     expect(v03.event(v03Event)).toEqual(v1.event(v1Event));
   });
 
-  it("of an artifact are the same in both versions", () => {
+  it("of an artifact are read alike from both versions", () => {
     const ids = { taskId: "t", contextId: "c" };
     const v1Event = {
       artifactUpdate: { ...ids, append: true, artifact: { artifactId: "a", parts: [{ data: null }] } },
@@ -86,7 +86,7 @@ describe("events", () => {
     expect(v03.event(v03Event)).toEqual(v1.event(v1Event));
   });
 
-  it("may be messages and tasks", () => {
+  it("may be messages or tasks", () => {
     expect(v1.event({ message: { messageId: "m", role: "ROLE_AGENT", parts: [] } }).kind).toBe("message");
     expect(v03.event({ kind: "message", messageId: "m", role: "agent", parts: [] }).kind).toBe("message");
     expect(v1.event({ task: { id: "t" } })).toMatchObject({ kind: "task", task: { id: "t" } });

@@ -25,7 +25,7 @@ export function diffLines(before: string, after: string): DiffLine[] {
 
 const withSign = (sign: DiffLine["sign"], lines: string[]) => lines.map((text) => ({ sign, text }));
 
-/** The lines with their signs, by the longest common subsequence. Of very long texts, all lines are removed and added. */
+/** The lines with their signs, by the longest common subsequence. If there are very many lines, none counts as common. */
 function changes(oldLines: string[], newLines: string[]): DiffLine[] {
   if (oldLines.length * newLines.length > MAX_CELLS) return [...withSign("-", oldLines), ...withSign("+", newLines)];
   const width = newLines.length + 1;
@@ -39,10 +39,10 @@ function changes(oldLines: string[], newLines: string[]): DiffLine[] {
   }
   const lines: DiffLine[] = [];
   for (let i = 0, j = 0; i < oldLines.length || j < newLines.length; ) {
-    const isShared = i < oldLines.length && oldLines[i] === newLines[j];
-    const removes = j >= newLines.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!;
-    if (isShared) lines.push({ sign: " ", text: (j++, oldLines[i++]!) });
-    else if (i < oldLines.length && removes) lines.push({ sign: "-", text: oldLines[i++]! });
+    const isCommon = i < oldLines.length && oldLines[i] === newLines[j];
+    const isRemoved = j >= newLines.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!;
+    if (isCommon) lines.push({ sign: " ", text: (j++, oldLines[i++]!) });
+    else if (i < oldLines.length && isRemoved) lines.push({ sign: "-", text: oldLines[i++]! });
     else lines.push({ sign: "+", text: newLines[j++]! });
   }
   return lines;

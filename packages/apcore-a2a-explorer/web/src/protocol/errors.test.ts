@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { HttpError, isBusy, RpcError } from "./errors";
 
-describe("an agent is busy", () => {
+describe("whether an error means that the agent is busy", () => {
   it.each([
     [new RpcError(-32029, "Too many requests"), true],
     [new RpcError(-32603, "Internal error"), false],

@@ -14,7 +14,7 @@ export class RpcError extends Error {
   }
 }
 
-/** A response with neither a result nor a protocol error, or any response with status 401. */
+/** A response that has no result and no protocol error, or a response with status 401. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
@@ -28,7 +28,7 @@ export class HttpError extends Error {
   }
 }
 
-/** Whether the agent has refused a request for lack of resources, such as by a rate limit. */
+/** Whether *error* means that the agent is overloaded, or that a rate limit has been reached. */
 export const isBusy = (error: unknown) =>
   (error instanceof RpcError && error.code === -32029) ||
   (error instanceof HttpError && [429, 503].includes(error.status));
@@ -43,7 +43,7 @@ export interface FieldError {
   message: string;
 }
 
-/** The field errors of a refusal: google.rpc.BadRequest in 1.0, `errors` in 0.3. */
+/** The field errors in a protocol error: google.rpc.BadRequest in 1.0, `errors` in 0.3. */
 export function fieldErrors(error: unknown): FieldError[] {
   if (!(error instanceof RpcError)) return [];
   if (isObject(error.data)) return fieldErrorsIn(error.data);
@@ -53,14 +53,14 @@ export function fieldErrors(error: unknown): FieldError[] {
     .map((violation) => fieldError(violation.field, violation.description));
 }
 
-/** The field errors that a module reported in the status message of its failed or rejected task. */
+/** The field errors in the status message of a failed or rejected task. */
 export function taskErrors(task: Task | null): FieldError[] {
   if (task?.status.state !== "failed" && task?.status.state !== "rejected") return [];
   const parts = task.status.message?.parts ?? [];
   return parts.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? fieldErrorsIn(data.data) : []));
 }
 
-/** The code and the type of the error that ended a task, if its agent reports them. */
+/** The code and the type of the error that ended a task, if the agent reports them. */
 export function failureOf(task: Task | null): { code?: string; type?: string } {
   const parts = task?.status.message?.parts ?? [];
   const details = parts.map(({ data }) => data).find((candidate) => isObject(candidate) && "code" in candidate);
@@ -84,7 +84,7 @@ export function reasonOf(error: RpcError): string | undefined {
   return text(info?.reason) ?? (isObject(error.data) ? text(error.data.type) : undefined);
 }
 
-/** The seconds of `Retry-After` (RFC 9110 §10.2.3), which is a number or a date. */
+/** The seconds to wait according to `Retry-After` (RFC 9110 §10.2.3): a number of seconds, or a date. */
 export function secondsOf(header: string | null, now = Date.now()): number {
   const seconds = /^\d+$/.test(header ?? "") ? Number(header) : (Date.parse(header ?? "") - now) / 1000;
   return seconds > 0 ? Math.ceil(seconds) : 0;

@@ -2,9 +2,9 @@ import { isProgressReport } from "./progress";
 import type { Artifact, StreamEvent, Task } from "./types";
 
 /**
- * Return the task after *event*. The given *task* must not be used any more: its artifacts grow in
- * place, since they may get thousands of parts. A status message moves to the history when the next
- * status replaces it. A progress report leaves the status message of the task as it is.
+ * Return the task after *event*. Do not use *task* afterwards: its artifacts are changed in place,
+ * because they may get thousands of parts. A status message moves to the history when the next
+ * status replaces it. A progress report does not replace the status message.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);

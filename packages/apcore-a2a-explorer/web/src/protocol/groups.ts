@@ -20,10 +20,10 @@ export function groupsOf(skills: Skill[]): Group[] {
   return [...groups].map(([name, members]) => ({ name, skills: members }));
 }
 
-type Searched = Pick<Skill, "id" | "name" | "description" | "tags">;
+type SearchableSkill = Pick<Skill, "id" | "name" | "description" | "tags">;
 
 /** A filter for skills with all words of *query* in their id, name, description or tags. */
-export function skillFilter(query: string): (skill: Searched) => boolean {
+export function skillFilter(query: string): (skill: SearchableSkill) => boolean {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   return (skill) => {
     const text = [skill.id, skill.name, skill.description, ...skill.tags].join(" ").toLowerCase();
@@ -31,7 +31,7 @@ export function skillFilter(query: string): (skill: Searched) => boolean {
   };
 }
 
-/** The first line of a description in Markdown, as plain text. */
+/** The first line of a Markdown description, as plain text. */
 export function firstLine(description: string): string {
   const line = description.split("\n").find((candidate) => candidate.trim()) ?? "";
   const links = /!?\[([^\]]*)\]\([^)]*\)/g;

@@ -26,12 +26,12 @@ describe("HTTP+JSON of 1.0", () => {
   const binding = httpJson("1.0");
   const wire = (operation: Operation) => binding.request(v1, operation, 1);
 
-  it("sends the params of a message as the body", () => {
+  it("sends the JSON-RPC params of a message as the body", () => {
     expect(wire(send)).toMatchObject({ verb: "POST", path: "/message:send" });
     expect(body(wire(send))).toEqual(v1.request(send).params);
   });
 
-  it("has ids in the path and filters in the query", () => {
+  it("sends ids in the path and filters in the query", () => {
     expect(wire(get)).toEqual({ verb: "GET", path: "/tasks/a%2Fb%20c", body: "" });
     expect(wire({ name: "cancel", id: "t" })).toEqual({ verb: "POST", path: "/tasks/t:cancel", body: "" });
     expect(wire({ name: "list", query: { contextId: "c d", pageSize: 5 } }).path).toBe(
@@ -49,7 +49,7 @@ describe("HTTP+JSON of 1.0", () => {
     expect(httpJson("1.0", "a b").request(v1, get, 1).path).toBe("/a%20b/tasks/a%2Fb%20c");
   });
 
-  it("gives an error the code that JSON-RPC has for its reason", () => {
+  it("reads the JSON-RPC code from the reason or the gRPC status of an error", () => {
     const info = { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "TASK_NOT_FOUND" };
     const known = { error: { code: 404, status: "NOT_FOUND", message: "no", details: [info] } };
     expect(binding.refusal(known, 404, 3)).toMatchObject({ code: -32001, message: "no", retryAfter: 3 });
@@ -69,7 +69,7 @@ describe("HTTP+JSON of 0.3", () => {
     content: [{ text: "hi" }, { data: { data: { n: 1 } } }, { file: { fileWithBytes: "QQ==", mimeType: "a/b" } }],
   };
 
-  it("sends the JSON of its protocol buffers", () => {
+  it("sends the JSON of the protocol buffers", () => {
     expect(wire(send)).toMatchObject({ verb: "POST", path: "/v1/message:send" });
     expect(body(wire(send))).toEqual({
       message: {
@@ -103,36 +103,36 @@ describe("HTTP+JSON of 0.3", () => {
       artifacts: [{ artifactId: "a", parts: [{ data: { data: { n: 1 } } }] }],
       history: [message],
     };
-    const read = v03.task(binding.result(send, { task }));
-    expect(read.status.state).toBe("canceled");
-    expect(read.status.message).toMatchObject({ role: "agent", parts: [{ text: "hi" }, { data: { n: 1 } }, { raw: "QQ==", mediaType: "a/b" }] });
-    expect(read.artifacts[0]!.parts).toMatchObject([{ data: { n: 1 } }]);
-    expect(read.history[0]!.parts).toHaveLength(3);
+    const result = v03.task(binding.result(send, { task }));
+    expect(result.status.state).toBe("canceled");
+    expect(result.status.message).toMatchObject({ role: "agent", parts: [{ text: "hi" }, { data: { n: 1 } }, { raw: "QQ==", mediaType: "a/b" }] });
+    expect(result.artifacts[0]!.parts).toMatchObject([{ data: { n: 1 } }]);
+    expect(result.history[0]!.parts).toHaveLength(3);
     expect(v03.task(binding.result(get, task)).id).toBe("t");
     expect(v03.page(binding.result({ name: "list", query: {} }, { tasks: [task] })).tasks[0]!.status.state).toBe("canceled");
   });
 
   it("reads the events of a stream", () => {
     const ids = { taskId: "t", contextId: "c" };
-    const events = [
+    const sources = [
       { task: { id: "t", status: { state: "TASK_STATE_SUBMITTED" } } },
       { statusUpdate: { ...ids, status: { state: "TASK_STATE_WORKING" } } },
       { artifactUpdate: { ...ids, append: true, artifact: { artifactId: "a", parts: [{ data: { data: { n: 1 } } }] } } },
       { msg: message },
     ];
-    const read = events.map((source) => v03.event(binding.result(send, source)));
-    expect(read.map(({ kind }) => kind)).toEqual(["task", "status", "artifact", "message"]);
-    expect(read[1]).toMatchObject({ status: { state: "working" }, taskId: "t" });
-    expect(read[2]).toMatchObject({ append: true, artifact: { parts: [{ data: { n: 1 } }] } });
+    const events = sources.map((source) => v03.event(binding.result(send, source)));
+    expect(events.map(({ kind }) => kind)).toEqual(["task", "status", "artifact", "message"]);
+    expect(events[1]).toMatchObject({ status: { state: "working" }, taskId: "t" });
+    expect(events[2]).toMatchObject({ append: true, artifact: { parts: [{ data: { n: 1 } }] } });
   });
 
   it("reads push configs", () => {
     const configs = [{ name: "tasks/t/pushNotificationConfigs/w", pushNotificationConfig: { id: "w", url: "https://a/" } }];
-    const read = v03.pushConfigs(binding.result({ name: "listPush", taskId: "t" }, { configs }));
-    expect(read).toMatchObject([{ id: "w", taskId: "t", url: "https://a/" }]);
+    const result = v03.pushConfigs(binding.result({ name: "listPush", taskId: "t" }, { configs }));
+    expect(result).toMatchObject([{ id: "w", taskId: "t", url: "https://a/" }]);
   });
 
-  it("gives an error the code in its body, or the code for the HTTP status", () => {
+  it("reads the code of an error from the body, or else from the HTTP status", () => {
     expect(binding.refusal({ code: -32004, message: "no" }, 501, 0)).toMatchObject({ code: -32004 });
     expect(binding.refusal({ message: "Task not found" }, 404, 0)).toMatchObject({ code: -32001 });
   });
@@ -155,27 +155,27 @@ describe("the interface of a card", () => {
   const grpc = { url: "https://a:443", protocolBinding: "GRPC", protocolVersion: "1.0" };
   const cardOf = (...supportedInterfaces: JsonObject[]) => readCard({ name: "a", supportedInterfaces });
 
-  it("is the one with JSON-RPC, or else the one with HTTP+JSON", () => {
+  it("is the JSON-RPC interface, or else the HTTP+JSON interface", () => {
     expect(interfaceOf(cardOf(grpc, rest, rpc), "1.0")).toMatchObject({ binding: "JSONRPC", tenant: "" });
     expect(interfaceOf(cardOf(grpc, rest), "1.0")).toMatchObject({ url: "https://a/rest", tenant: "x" });
     expect(interfaceOf(cardOf(rest), "0.3")).toBeUndefined();
   });
 
-  it("may be an additional one in 0.3", () => {
+  it("may be an additional interface in 0.3", () => {
     const additionalInterfaces = [{ url: "https://a/v1", transport: "GRPC" }, { url: "https://a/", transport: "HTTP+JSON" }];
     const card = readCard({ name: "a", url: "https://a/v1", preferredTransport: "GRPC", protocolVersion: "0.3.0", additionalInterfaces });
     expect(card.interfaces).toHaveLength(2);
     expect(interfaceOf(card, "0.3")).toMatchObject({ url: "https://a/", binding: "HTTP+JSON" });
   });
 
-  it("is reported missing, with the names of the interfaces on the card", () => {
+  it("is reported missing, with a list of the bindings on the card", () => {
     expect(interfaceOf(cardOf(grpc), "1.0")).toBeUndefined();
     expect(unsupportedReason(cardOf(grpc), "1.0")).toContain("Its card lists GRPC of A2A 1.0.");
   });
 
   it("is used in copied requests", () => {
     const chosen = interfaceOf(cardOf(rest), "1.0")!;
-    const target = { url: chosen.url, agent: "https://a/", binding: bindingOf(chosen) };
+    const target = { url: chosen.url, agentUrl: "https://a/", binding: bindingOf(chosen) };
     expect(asCurl(v1, get, target)).toBe("curl -s 'https://a/rest/x/tasks/a%2Fb%20c' \\\n  -H 'A2A-Version: 1.0'");
     expect(asCurl(v1, { name: "cancel", id: "t" }, target)).toContain("-X POST 'https://a/rest/x/tasks/t:cancel'");
     expect(asCurl(v1, send, target)).toContain("curl -s 'https://a/rest/x/message:send'");

@@ -1,6 +1,6 @@
 /**
- * HTTP+JSON of A2A 1.0 (§11) and of 0.3. For that of 0.3, the SDKs write the JSON of its
- * protocol buffers, not the JSON of JSON-RPC.
+ * The HTTP+JSON binding of A2A 1.0 (§11) and 0.3. In 0.3, the SDKs send the JSON of the protocol
+ * buffers, which differs from the JSON of JSON-RPC.
  */
 
 import type { Binding, WireRequest } from "./binding";
@@ -9,7 +9,7 @@ import { toJson } from "./json";
 import type { JsonObject, Operation, Version } from "./types";
 import { isObject, object, objects, text, withoutUndefined } from "./values";
 
-/** The JSON-RPC code for the reason of an error (§11.6), or for its gRPC status. */
+/** JSON-RPC codes, by the reason of an error (§11.6) or by the gRPC status. */
 const CODES: Record<string, number> = {
   TASK_NOT_FOUND: -32001,
   TASK_NOT_CANCELABLE: -32002,
@@ -24,11 +24,11 @@ const CODES: Record<string, number> = {
   UNIMPLEMENTED: -32601,
   RESOURCE_EXHAUSTED: -32029,
 };
-/** The JSON-RPC code for an HTTP status, used if none can be read from the body. */
+/** JSON-RPC codes by HTTP status, for errors whose body does not show the code. */
 const CODES_OF_STATUS: Record<number, number> = { 400: -32602, 404: -32001, 405: -32601, 501: -32004 };
 const INTERNAL = -32603;
 
-/** HTTP+JSON of a version, for the *tenant* of an interface of A2A 1.0. */
+/** The HTTP+JSON binding of a version. Only interfaces of A2A 1.0 have a *tenant*. */
 export function httpJson(version: Version, tenant = ""): Binding {
   const isV03 = version === "0.3";
   const prefix = isV03 ? "/v1" : tenant && `/${encodeURIComponent(tenant)}`;
@@ -37,7 +37,7 @@ export function httpJson(version: Version, tenant = ""): Binding {
       const { verb, path, hasBody } = targetOf(operation, isV03);
       const { params } = dialect.request(operation);
       if (hasBody) {
-        const { taskId: _, ...content } = params; // the path contains it
+        const { taskId: _, ...content } = params; // the path contains the id
         return { verb, path: prefix + path, body: toJson(isV03 ? bodyOfV03(operation, params) : content) };
       }
       const query = operation.name === "list" ? `?${queryOf(params)}` : "";
@@ -86,10 +86,10 @@ const queryOf = (params: JsonObject) =>
 
 function codeOf(error: JsonObject, status: number): number {
   const info = objects(error.details).find((detail) => String(detail["@type"]).endsWith("ErrorInfo"));
-  const named = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
-  // servers of 1.0 repeat the HTTP status in `code`
-  const ownCode = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
-  return named ?? ownCode ?? CODES_OF_STATUS[status] ?? INTERNAL;
+  const namedCode = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
+  // in 1.0, `code` repeats the HTTP status, which is positive
+  const bodyCode = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
+  return namedCode ?? bodyCode ?? CODES_OF_STATUS[status] ?? INTERNAL;
 }
 
 /** The body of a request of 0.3, from the params of JSON-RPC. */
@@ -121,7 +121,7 @@ function partOfV03({ kind: _, ...part }: JsonObject): JsonObject {
   return { ...part, file: withoutUndefined({ ...more, fileWithUri: uri, fileWithBytes: bytes }) };
 }
 
-/** A response or an event, converted to the result that JSON-RPC 0.3 has. */
+/** Convert a response or an event to the result of JSON-RPC 0.3. */
 function resultOfV03(operation: Operation, source: unknown): unknown {
   const response = object(source) ?? {};
   if (operation.name === "extendedCard") return response;
@@ -151,12 +151,12 @@ const task = (source: JsonObject): JsonObject => ({
 
 function status(source: unknown): JsonObject {
   const { message, update, ...rest } = object(source) ?? {};
-  const sentMessage = object(message) ?? object(update);
+  const statusMessage = object(message) ?? object(update);
   const state = rest.state === "TASK_STATE_CANCELLED" ? "canceled" : rest.state;
-  return withoutUndefined({ ...rest, state, message: sentMessage && withParts(sentMessage) });
+  return withoutUndefined({ ...rest, state, message: statusMessage && withParts(statusMessage) });
 }
 
-/** A message or an artifact with its parts in the form of JSON-RPC. */
+/** A message or an artifact, with parts in the format of JSON-RPC. */
 const withParts = ({ content, parts, ...source }: JsonObject): JsonObject => ({
   ...source,
   parts: objects(content ?? parts).map((part) => {

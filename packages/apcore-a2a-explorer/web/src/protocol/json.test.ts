@@ -16,7 +16,7 @@ describe("integers", () => {
     expect(toJson(parseJson(source))).toBe(source);
   });
 
-  it("are numbers as long as they are safe as doubles", () => {
+  it("are numbers if they are safe as doubles, else BigInts", () => {
     expect(parseJson("[9007199254740991, 9007199254740992, 1e21, 0.12345678901234567890]")).toEqual([
       9007199254740991,
       9007199254740992n,
@@ -35,7 +35,7 @@ describe("integers", () => {
     expect(hasLargeIntegers(`{"a": "${LARGE}", "b": 1e30, "c": 9007199254740991}`)).toBe(false);
   });
 
-  it("are doubles for code that supports only numbers", () => {
+  it("are converted to doubles for code that supports only numbers", () => {
     expect(withNumbers({ a: [2n ** 60n, "x", null] })).toEqual({ a: [2 ** 60, "x", null] });
   });
 });

@@ -1,6 +1,6 @@
 /**
- * JSON with integers of up to `MAX_DIGITS` digits. Those that are not safe as doubles are BigInts;
- * the browser's own JSON reads them as the nearest double, and cannot write BigInts.
+ * JSON with integers of up to `MAX_DIGITS` digits. Integers that are not safe as doubles are BigInts:
+ * `JSON.parse` would round them, and `JSON.stringify` cannot write BigInts.
  */
 
 import type { Json } from "./types";
@@ -30,7 +30,7 @@ export function parseJson(source: string): Json {
       typeof value === "string" && value.startsWith(MARK) ? BigInt(value.slice(MARK.length)) : value,
     ) as Json;
   } catch {
-    return JSON.parse(source) as Json; // its error has positions in the source
+    return JSON.parse(source) as Json; // throws an error with positions in *source*, not in *marked*
   }
 }
 

@@ -1,7 +1,7 @@
 import { parseJson } from "./json";
 import type { Part } from "./types";
 
-/** The part for the user's input: data if it is a JSON object or array, else text. */
+/** The part for the user's input: data if the input is a JSON object or array, else text. */
 export function partOf(source: string): Part {
   try {
     const data: unknown = parseJson(source);

@@ -22,7 +22,7 @@ export function progressOf(event: StreamEvent): Progress | null {
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
-/** Whether *event* is a progress report of an agent of this project. A task does not keep the report's message. */
+/** Whether *event* is a progress report from an agent of this project. The task does not keep the message of the report. */
 export const isProgressReport = (event: StreamEvent): boolean =>
   event.kind === "status" && isObject(event.metadata?.apcore) && event.metadata.apcore.progress === true;
 
@@ -41,6 +41,7 @@ function fractionIn(source: JsonObject): number | undefined {
 }
 
 function fractionOf(done: number, total?: number): number | undefined {
+  // without a total, a number above 1 is a percentage
   const fraction = total ? done / total : done > 1 ? done / 100 : done;
   return Number.isFinite(fraction) ? Math.min(Math.max(fraction, 0), 1) : undefined;
 }

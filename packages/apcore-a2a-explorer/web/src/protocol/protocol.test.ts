@@ -35,7 +35,7 @@ describe("a task", () => {
     expect(taskAfter([chunk(1, false), chunk(2, false)]).artifacts[0]!.parts).toHaveLength(1);
   });
 
-  it("keeps the agent's messages in the history once", () => {
+  it("moves a replaced status message to the history, once", () => {
     const task = taskAfter([status("input-required", "Which?"), status("working"), status("completed")]);
     expect(task.history.map((message) => message.messageId)).toEqual(["Which?"]);
   });
@@ -47,7 +47,7 @@ describe("a task", () => {
   });
 });
 
-describe("a refusal", () => {
+describe("an error", () => {
   it("has field errors in 1.0", () => {
     const data: Json = [
       { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "X" },
@@ -132,7 +132,7 @@ it("input is data if it is a JSON object or array", () => {
   expect(partOf("no")).toEqual({ text: "no" });
 });
 
-it("a report of progress is read, but becomes no message of the task", () => {
+it("a progress report is read, but the task does not keep its message", () => {
   const report = { ...status("working", "half"), metadata: { apcore: { progress: true } } } as StreamEvent;
   expect(progressOf(report)).toEqual({ fraction: undefined, label: "half" });
   expect(taskAfter([status("working", "Please wait"), report]).status.message?.messageId).toBe("Please wait");

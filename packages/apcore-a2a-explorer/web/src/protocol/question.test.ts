@@ -49,11 +49,11 @@ describe("the text of a question", () => {
     ["Approval required for module files.delete\npath: a.txt", ""],
     ['Please answer yes or no, or {"approved": true} or {"approved": false}', ""],
     ["Delete 3 files?", "Delete 3 files?"],
-  ])("%j for an approval is %j", (prompt, text) => {
+  ])("of an approval with the prompt %j is %j", (prompt, text) => {
     expect(ask({ approval: { arguments: {} } }, prompt).text).toBe(text);
   });
 
-  it("does not list the choices, which are buttons", () => {
+  it("does not list the choices, because they are shown as buttons", () => {
     const input = { choices: ["mi", "lb"] };
     expect(ask({ input }, "In which unit?\n1. mi\n2. lb\n… and 2 more").text).toBe("In which unit?\n… and 2 more");
   });

@@ -1,7 +1,7 @@
 import type { Json, JsonObject, Task } from "./types";
 import { isObject, object, strings, text, withoutUndefined } from "./values";
 
-/** The question or approval that a paused task waits for. */
+/** The question of a paused task: a request for approval, input or authentication. */
 export interface Question {
   kind: "approval" | "input" | "auth";
   text: string;
@@ -9,7 +9,7 @@ export interface Question {
   skill?: string;
   /** The arguments of the call to approve. */
   arguments?: JsonObject;
-  /** `client` or `server`, whichever decides the approval. If it is the server, any message counts as an answer. */
+  /** Who decides the approval: `client` or `server`. If the server decides, any message counts as an answer. */
   decidedBy?: string;
   data?: Json;
   choices: string[];
@@ -56,7 +56,8 @@ const withoutChoices = (prompt: string, choices: string[]) =>
 
 /**
  * The schema of the object that answers a question, and the rest of the question's data. A schema
- * of a single value becomes that of an object with one member: the question's field, or `answer`.
+ * of a single value becomes the schema of an object with one member, which has the name of the
+ * question's field, or `answer`.
  */
 function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { schema?: JsonObject; rest?: Json } {
   const schemaInData = isObject(extra) ? object(extra.schema) : undefined;
@@ -67,14 +68,14 @@ function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { sch
   const field = text(input?.field);
   if (!field && (schema.properties || schema.$ref || schema.type === "object")) return { schema, rest };
   const name = field ?? "answer";
-  const { $defs, definitions, ...own } = schema;
+  const { $defs, definitions, ...valueSchema } = schema;
   return {
-    schema: withoutUndefined({ type: "object", properties: { [name]: own }, required: [name], $defs, definitions }),
+    schema: withoutUndefined({ type: "object", properties: { [name]: valueSchema }, required: [name], $defs, definitions }),
     rest,
   };
 }
 
-/** The choices of a question as texts; objects, which no text can name, are left out. */
+/** The choices of a question as texts. Objects are left out, because no text can name them. */
 const textChoices = (choices: unknown) =>
   strings(Array.isArray(choices) ? choices.map((choice) => (isObject(choice) ? choice : String(choice))) : []);
 

@@ -1,4 +1,4 @@
-/** Readers of the types that both versions share; each dialect provides a reader of parts. */
+/** Functions that read the types which both versions share. Each dialect provides a `Reader` for parts. */
 
 import { readState } from "./states";
 import type { Artifact, JsonObject, Message, Part, PushConfig, StreamEvent, Task, TaskStatus } from "./types";
@@ -62,7 +62,7 @@ const idsOf = (source: JsonObject) => ({
   contextId: text(source.contextId) ?? "",
 });
 
-/** Read a push config; *record* has its task and the status of its deliveries. */
+/** Read a push config; *record* has the id of the task and the status of the deliveries. */
 export const readPush = (config: JsonObject, record: JsonObject): PushConfig => ({
   id: text(config.id),
   taskId: text(record.taskId),

@@ -7,7 +7,7 @@ import type { Operation } from "./types";
 import { isObject, object, text } from "./values";
 
 export interface Endpoint {
-  /** Return the URL to request for a path of the interface. */
+  /** Return the URL for a path of the interface. */
   url: (path: string) => string;
   binding: Binding;
   dialect: Dialect;
@@ -30,7 +30,7 @@ export interface Exchange {
   lastEventId?: string;
   /** Id of the trace that the request belongs to (W3C Trace Context). */
   traceId?: string;
-  /** Whether to leave the request out of the log, as for polls. */
+  /** Whether the request is a poll; polls are not logged. */
   isPoll?: boolean;
   recorder?: Recorder;
 }
@@ -103,15 +103,15 @@ async function send(
   const content = await response.text().catch(() => "");
   exchange.recorder?.piece(content);
   const source = object(parse(content, null));
-  const wait = secondsOf(response.headers.get("retry-after"));
-  const refusal = response.status === 401 ? undefined : endpoint.binding.refusal(source, response.status, wait);
+  const retryAfter = secondsOf(response.headers.get("retry-after"));
+  const refusal = response.status === 401 ? undefined : endpoint.binding.refusal(source, response.status, retryAfter);
   if (refusal) throw refusal;
   const error = source?.error;
   throw new HttpError(
     response.status,
     (isObject(error) && text(error.message)) || response.statusText || "no reason given",
     response.headers.get("www-authenticate") ?? "",
-    wait,
+    retryAfter,
   );
 }
 
@@ -138,7 +138,7 @@ function resultOf({ binding }: Endpoint, operation: Operation, source: unknown):
   return result;
 }
 
-/** Run *action*; throw a ConnectionError in place of its errors, except for an abort. */
+/** Run *action*. Its errors become ConnectionErrors, except an AbortError. */
 async function withConnectionErrors<T>(
   action: () => Promise<T>,
   message = "The connection was lost before the response was complete. Try again.",

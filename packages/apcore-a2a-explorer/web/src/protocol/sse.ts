@@ -9,15 +9,15 @@ export class EventParser {
   #pending: string[] = [];
   #data: string[] = [];
   #id: string | undefined;
-  #skipNewline = false;
+  #endsWithCr = false;
 
   /** Parse a piece of text; return the events that it completes. */
   feed(piece: string): ServerEvent[] {
     const events: ServerEvent[] = [];
     let start = 0;
     // a \r\n may be split between two pieces
-    if (this.#skipNewline && piece.startsWith("\n")) start = 1;
-    if (piece) this.#skipNewline = piece.endsWith("\r");
+    if (this.#endsWithCr && piece.startsWith("\n")) start = 1;
+    if (piece) this.#endsWithCr = piece.endsWith("\r");
     const ends = /\r\n|\n|\r/g;
     ends.lastIndex = start;
     for (let end = ends.exec(piece); end; end = ends.exec(piece)) {

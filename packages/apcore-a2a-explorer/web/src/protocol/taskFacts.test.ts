@@ -11,14 +11,14 @@ const taskOf = (state: TaskState, apcore: Json): Task => ({
   metadata: { apcore },
 });
 
-const formerState = (state: string, second: number) => ({
+const earlierState = (state: string, second: number) => ({
   state,
   timestamp: `2026-01-01T00:00:${String(second).padStart(2, "0")}Z`,
   principal: "jwt|ada",
 });
 
-test("former states show the creation, the principal and the attempts of a task", () => {
-  const states = [formerState("submitted", 0), formerState("working", 1), formerState("working", 30)];
+test("earlier states show the creation time, the principal and the attempts of a task", () => {
+  const states = [earlierState("submitted", 0), earlierState("working", 1), earlierState("working", 30)];
   const task = taskOf("completed", { stateHistory: states });
   const { createdAt, ...facts } = taskFacts(task);
   expect(facts).toEqual({ principal: "jwt|ada", attempts: 2, decisions: [] });
@@ -26,7 +26,7 @@ test("former states show the creation, the principal and the attempts of a task"
   expect(durationOf(task, 0)).toBe(60_000);
 });
 
-test("a task of unknown creation has a duration only while it runs", () => {
+test("a task without a creation time has a duration only while it runs", () => {
   const now = Date.parse("2026-01-01T00:03:00Z");
   expect(durationOf(taskOf("completed", {}), now)).toBeUndefined();
   expect(durationOf(taskOf("working", {}), now)).toBe(120_000);
@@ -40,7 +40,7 @@ test("decisions are read, and malformed members are left out", () => {
   });
 });
 
-test("the time of creation can be reported without former states", () => {
+test("the creation time can be reported without earlier states", () => {
   const task = taskOf("working", { createdAt: "2026-01-01T00:00:00.000Z" });
   expect(durationOf(task, Date.parse("2026-01-01T00:00:09.000Z"))).toBe(9_000);
 });

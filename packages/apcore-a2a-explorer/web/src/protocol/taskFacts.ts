@@ -14,9 +14,9 @@ export interface TaskFacts {
   principal?: string;
   traceId?: string;
   decisions: Decision[];
-  /** Time of its creation, in milliseconds since 1970. */
+  /** The creation time, in milliseconds since 1970. */
   createdAt?: number;
-  /** The number of attempts: 1, and 1 more for each time that a replica has taken the task over. */
+  /** The number of attempts to run the task: 1, plus 1 for each takeover by a replica. */
   attempts?: number;
 }
 
@@ -42,9 +42,9 @@ export function taskFacts(task: Task): TaskFacts {
 }
 
 /**
- * The duration of a task in milliseconds; until *now* if it has not ended.
+ * The duration of a task in milliseconds, until *now* if the task has not ended.
  *
- * If the time of its creation is unknown: the time since its last change, or undefined if the task has ended.
+ * If the creation time is unknown: the time since the last change, or undefined if the task has ended.
  */
 export function durationOf(task: Task, now: number): number | undefined {
   const changedAt = Date.parse(task.status.timestamp ?? "") || undefined;

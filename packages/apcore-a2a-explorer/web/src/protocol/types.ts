@@ -124,5 +124,5 @@ export type Operation =
 
 export type Version = "1.0" | "0.3";
 
-/** Ways to send a message: with a stream, waiting for the result, or (`later`) in the background. */
+/** Modes of sending a message: `stream` reads events, `send` waits for the result, `later` runs in the background. */
 export type SendMode = "stream" | "send" | "later";

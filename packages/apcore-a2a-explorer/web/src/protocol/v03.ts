@@ -66,7 +66,7 @@ function paramsOf(operation: Operation): JsonObject {
 const writeMessage = (source: Message) =>
   withoutUndefined({ kind: "message", ...source, parts: source.parts.map(writePart) });
 
-/** Data that is not an object is wrapped in one, as a2a-sdk does. */
+/** Write a part. Like a2a-sdk, put data other than objects into an object. */
 function writePart(source: Part): JsonObject {
   const { text: content, data, raw, url, filename, mediaType, metadata } = source;
   if (content !== undefined) return withoutUndefined({ kind: "text", text: content, metadata });
@@ -92,7 +92,7 @@ const listParams = (query: ListQuery) =>
     contextId: query.contextId || undefined,
     status: query.state,
     statusTimestampAfter: query.changedAfter || undefined,
-    // histories may be large, so only a list with artifacts has them
+    // histories may be large, so they are requested only together with artifacts
     historyLength: query.includeArtifacts ? undefined : 0,
     limit: query.pageSize,
     cursor: query.pageToken || undefined,

@@ -98,7 +98,7 @@ const listParams = (query: ListQuery) =>
     contextId: query.contextId || undefined,
     status: query.state && toV1State(query.state),
     statusTimestampAfter: query.changedAfter || undefined,
-    // histories may be large, so only a list with artifacts has them
+    // histories may be large, so they are requested only together with artifacts
     historyLength: query.includeArtifacts ? undefined : 0,
     pageSize: query.pageSize,
     pageToken: query.pageToken || undefined,

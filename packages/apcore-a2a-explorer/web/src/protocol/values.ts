@@ -29,7 +29,7 @@ export const pretty = (value: Json | undefined) => toJson(value, 2) ?? "";
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** The first number in the JSON *source* that cannot be sent: it is too large for a double, or it has too many digits. */
+/** The first number in the JSON *source* that cannot be sent: an integer with too many digits, or another number too large for a double. */
 export function unsendableNumber(source: string): string | undefined {
   for (const [token] of source.matchAll(TOKEN)) {
     if (token.startsWith('"')) continue;

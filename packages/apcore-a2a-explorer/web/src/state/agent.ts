@@ -14,7 +14,7 @@ import { agentUrl } from "./proxied";
 import { dialect, version } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
-/** The URL of the agent, or of its proxy. It is used instead of the card's URL, which the CSP may block. */
+/** The URL of the agent, or of its proxy. Requests go to it, because the CSP may block the URL in the card. */
 export const base = new URL(meta?.content || "./", location.href.split("#")[0]).href;
 
 export const card = signal<AgentCard | null>(null);
@@ -39,7 +39,7 @@ export async function loadCard(): Promise<void> {
     await showCard(readCard(source));
   } catch (error) {
     recorder.end(error);
-    signInIfRefused(error);
+    openSignInOn401(error);
     cardError.value =
       error instanceof TypeError ? "The agent can't be reached. Check that it is running." : describe(error);
   }
@@ -60,22 +60,22 @@ async function fetchCard(recorder: LogRecorder): Promise<unknown> {
   }
 }
 
-/** The reason why the card is not shown: the message of the proxy, or the status text of HTTP. */
+/** The reason why the card is not shown: the message of the proxy, or the HTTP status text. */
 async function refusalReason(response: Response): Promise<string> {
   const body: unknown = agentUrl ? await response.json().catch(() => null) : null;
   const message = isObject(body) && isObject(body.error) ? text(body.error.message) : undefined;
   return message || response.statusText || "no Agent Card";
 }
 
-/** Choose the other version if the agent has no interface for the chosen one. */
+/** Switch to the other version if the agent has interfaces only for that version. */
 function adaptVersion(agentCard: AgentCard): void {
   const otherVersion = version.value === "1.0" ? "0.3" : "1.0";
   if (!interfaceOf(agentCard, version.value) && interfaceOf(agentCard, otherVersion)) version.value = otherVersion;
 }
 
 /**
- * Show the extended card if the user has signed in and it can be loaded, else the public card. The
- * public card is not shown before the extended one, so that skills do not come and go.
+ * Show the extended card if the user has signed in and the card can be loaded, else the public card.
+ * The public card is not shown while the extended card loads, so that skills do not come and go.
  */
 async function showCard(publicCard: AgentCard): Promise<void> {
   adaptVersion(publicCard);
@@ -88,15 +88,15 @@ async function showCard(publicCard: AgentCard): Promise<void> {
   });
 }
 
-/** The extended card, or undefined if it cannot be loaded; `perform` opens the sign-in on a 401. */
+/** The extended card, or undefined if it cannot be loaded; `perform` opens the sign-in dialog on a 401. */
 const extendedCard = () => perform({ name: "extendedCard" }).catch(() => undefined);
 
-/** Tells the proxy the URL of the interface that a request goes to. */
+/** Header field for the proxy: the URL of the interface to forward the request to. */
 const INTERFACE_HEADER = "X-Agent-Interface";
 
 /**
- * The endpoint for a version: the JSON-RPC endpoint of the agent if that serves this page; the
- * interface in the card if a proxy does. Throws an Error if that card has none for the version.
+ * The endpoint for a version: the agent's JSON-RPC endpoint, or, if a proxy serves this page, an
+ * interface in the card. Throws an Error if the card has no interface for the version.
  */
 function endpoint(chosenDialect: Dialect): Endpoint {
   const common = {
@@ -118,7 +118,7 @@ export function target(forVersion: Version, lastEventId?: string): Target {
   const chosenInterface = agentUrl && card.value ? interfaceOf(card.value, forVersion) : undefined;
   return {
     url: chosenInterface?.url ?? (agentUrl || base),
-    agent: agentUrl || base,
+    agentUrl: agentUrl || base,
     binding: chosenInterface ? bindingOf(chosenInterface) : jsonRpc(),
     lastEventId,
     queryKey: secret?.location === "query" ? secret.name : undefined,
@@ -138,31 +138,31 @@ function withSecret(url: URL): string {
 }
 
 const ignore = () => {};
-const UNLOGGED: LogRecorder = { request: ignore, response: ignore, piece: ignore, end: ignore };
+const NULL_RECORDER: LogRecorder = { request: ignore, response: ignore, piece: ignore, end: ignore };
 
 function newRecorder(operation: Operation | null, { version }: Dialect, lastEventId?: string): LogRecorder {
   return logRequest(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
 }
 
-/** Send a request; return the result, in the form of JSON-RPC. */
+/** Send a request; return the result in the format of JSON-RPC. */
 export async function perform(
   operation: Operation,
   exchange?: Exchange,
   chosenDialect = dialect(),
 ): Promise<unknown> {
-  const recorder = exchange?.isPoll ? UNLOGGED : newRecorder(operation, chosenDialect);
+  const recorder = exchange?.isPoll ? NULL_RECORDER : newRecorder(operation, chosenDialect);
   try {
     const result = await call(endpoint(chosenDialect), operation, { ...exchange, recorder });
     recorder.end();
     return result;
   } catch (error) {
     recorder.end(error);
-    signInIfRefused(error);
+    openSignInOn401(error);
     throw error;
   }
 }
 
-/** Request a route below `/apcore/`, which only agents of this project have; return its JSON. */
+/** Request a route below `/apcore/`, and return the JSON response. Only agents of this project have these routes. */
 export async function callApcoreRoute(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
   const url = withSecret(new URL(`apcore/${path}`, base));
   try {
@@ -174,7 +174,7 @@ export async function callApcoreRoute(path: string, method: "GET" | "POST" = "GE
     const error = isObject(answer) && isObject(answer.error) ? answer.error : {};
     throw new HttpError(response.status, text(error.message) || response.statusText || "no reason given");
   } catch (error) {
-    signInIfRefused(error);
+    openSignInOn401(error);
     throw error;
   }
 }
@@ -193,12 +193,12 @@ export async function* listen(
     recorder.end();
   } catch (error) {
     recorder.end(error);
-    signInIfRefused(error);
+    openSignInOn401(error);
     throw error;
   }
 }
 
-function signInIfRefused(error: unknown): void {
+function openSignInOn401(error: unknown): void {
   if (!(error instanceof HttpError) || error.status !== 401) return;
   signingIn.value = {
     reason: credentials.value

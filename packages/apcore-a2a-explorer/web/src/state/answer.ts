@@ -11,8 +11,8 @@ const NOT_WAITING = -32004;
 
 /**
  * Answer a paused task; return the new run, which continues the *earlierEvents*. *onReply* is
- * called with the run at its first event, or if the answer came too late (`isLate`). After any
- * other refusal, the run has the error.
+ * called with the run after its first new event, or if the answer came too late (`isLate`). After
+ * another error, `run.error` is set and *onReply* is not called.
  */
 export function answer(
   task: Task,
@@ -51,7 +51,7 @@ async function afterReply(run: Run, messageId: string, onReply: (next: Run) => v
   inbox.value = inbox.value?.filter((pausedTask) => pausedTask.id !== id) ?? null;
   onReply(run);
   if (isTerminal(run.task!.status.state)) void loadInbox();
-  // an agent may reply to a late answer with just the task; its history shows whether it has the answer
+  // an agent may reply to a late answer with the task, not an error; the task's history lacks the answer then
   const { history } = await getTask(id).catch(() => ({ history: [] as Task["history"] }));
   if (!history.length || history.some((message) => message.messageId === messageId)) return;
   run.isLate = true;

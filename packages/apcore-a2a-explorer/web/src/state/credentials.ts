@@ -12,7 +12,7 @@ export interface Credentials {
   value: string;
 }
 
-// a proxy may show another agent at the same port later, at another path
+// a proxy may later serve another agent at the same port, but with another path
 const KEY = `a2a-explorer.credentials${agentUrl && ` ${location.pathname}`}`;
 const HEADER_NAME = /^[A-Za-z0-9_.-]+$/;
 
@@ -63,7 +63,7 @@ export function credentialsOf(scheme: SecurityScheme, secret: string): Credentia
   return { scheme: scheme.name, location: "header", name: "Authorization", value };
 }
 
-/** Whether a request can carry the secret: header fields take Latin-1 without control characters. */
+/** Whether a request can carry the secret. Header fields take Latin-1, but no ASCII control characters except tabs. */
 export const isSendable = ({ location, value }: Credentials) =>
   location === "query" || /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 

@@ -31,15 +31,15 @@ export interface Draft {
 }
 
 /**
- * The part of a draft that survives a reload: not the files, which may be large, nor the token,
- * which is a secret.
+ * The members of a draft that survive a reload. The files are left out because they may be large, the
+ * token because it is a secret.
  */
 type StoredDraft = Record<"kind" | "json" | "text" | "contextId" | "webhook", string>;
 
 const drafts = new Map<string, Draft>();
 const stored: Map<string, StoredDraft> = keepInSession("drafts", () => {
   const openDrafts = [...drafts].map(([id, draft]): [string, StoredDraft] => [id, storable(draft)]);
-  // newest first: keepInSession drops the last ones if there is too much
+  // newest first, because keepInSession drops the last entries if the total is too large
   return [...openDrafts.reverse(), ...[...stored].filter(([id]) => !drafts.has(id))];
 });
 
@@ -83,7 +83,7 @@ function restore(draft: Draft, earlier: StoredDraft | undefined): void {
   setJson(draft, earlier.json);
 }
 
-/** Fill in the input of an earlier message; return whether the draft can show it. */
+/** Fill in the input of an earlier message; return whether the draft can show this input. */
 export function showParts(draft: Draft, parts: Part[]): boolean {
   const [part, ...more] = parts;
   if (!part || more.length) return false;

@@ -19,7 +19,7 @@ export async function loadHealth(): Promise<void> {
   }
 }
 
-/** Read an answer of `GET /health`; null for agents of other projects. */
+/** Read a response to `GET /health`; null for agents of other projects. */
 export function healthOf(source: unknown): Health | null {
   if (!isObject(source)) return null;
   if (source.status === "healthy") return { tone: "good", label: "Healthy" };

@@ -1,4 +1,4 @@
-/** The signed-in user: as the agent reports it, or else from the token. */
+/** The signed-in user, according to the agent, or else to the token. */
 
 import { computed } from "@preact/signals";
 import { isObject, strings, text } from "../protocol/values";
@@ -26,7 +26,7 @@ export const identity = computed((): Identity | null => {
 /** The last part of a principal, such as `ada` of `jwt|https://idp.example.com|ada`. */
 const nameOf = (principal: string) => principal.split("|").at(-1)!;
 
-/** The claims of a JWT, which only the agent can verify; null for other credentials. */
+/** Read the claims of a JWT without verifying them; null for other credentials. */
 export function readToken(secret: string): Identity | null {
   const payload = /^Bearer [\w-]+\.([\w-]+)\.[\w-]*$/.exec(secret)?.[1];
   if (!payload) return null;

@@ -12,10 +12,10 @@ import { inbox, listTasks, loadInbox } from "./tasks";
 
 const POLL_INTERVAL = 4_000; // milliseconds
 const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reached or the page is hidden
-const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
+const OVERLAP = 1_000; // milliseconds; polls overlap because several tasks may change at the same time
 const PAGE_SIZE = 50;
 
-/** The latest changed tasks that polling found, and how many times it has recovered from failures. */
+/** The tasks that changed last, and how many times polling has recovered from failures. */
 export const live = signal<{ changed: Task[]; recoveries: number }>({ changed: [], recoveries: 0 });
 
 /** The time of the latest known change, in milliseconds by the agent's clock. */
@@ -86,6 +86,6 @@ function publish(changed: Task[], hasRecovered: boolean): void {
   if (hasRecovered || changed.some(affectsInbox)) void loadInbox();
 }
 
-/** Whether to poll again: not if the agent refuses, or has no list of tasks. */
+/** Whether to poll again after *error*: not if the agent does not support or allow lists of tasks. */
 const isTemporary = (error: unknown) =>
   error instanceof ConnectionError || isBusy(error) || (error instanceof HttpError && error.status >= 500);

@@ -12,9 +12,9 @@ export interface Wire {
   body: string;
   /** The status line and the header fields of the response. */
   head: string;
-  /** The body of the response, or the pieces of its stream, each with the time of its arrival. */
+  /** The pieces of the response's body, each with the time of its arrival. */
   pieces: { at: number; text: string }[];
-  /** Characters of the request, its body and the pieces. */
+  /** Number of characters in `request`, `body` and `pieces`. */
   size: number;
   /** Whether a part of the request or the response is not kept. */
   isCut: boolean;
@@ -63,10 +63,10 @@ export function logRequest(
   };
   return {
     request(headers, body, requestLine = operation ? "POST" : "GET") {
-      const shown = Object.entries(headers).map(([name, value]) =>
+      const headerLines = Object.entries(headers).map(([name, value]) =>
         `${name}: ${name === secretHeader ? "$A2A_TOKEN" : value}`,
       );
-      wire.request = [requestLine, ...shown].join("\n");
+      wire.request = [requestLine, ...headerLines].join("\n");
       wire.body = body;
       wire.size += wire.request.length + body.length;
       dropOldest();
@@ -88,7 +88,7 @@ export function logRequest(
   };
 }
 
-/** Drop the contents of the oldest entries, so that all together stay within the limit. */
+/** Drop the contents of the oldest entries, so that the log stays within MAX_SIZE. */
 function dropOldest(): void {
   let size = 0;
   for (const { wire } of log.value) {
@@ -99,7 +99,7 @@ function dropOldest(): void {
   }
 }
 
-/** JSON with line breaks, or the text as it is. */
+/** Indent *source* if it is JSON; otherwise return it unchanged. */
 export function indented(source: string): string {
   try {
     return toJson(parseJson(source), 2);

@@ -1,4 +1,4 @@
-/** The caller's identity, as the agent sees it, and the views of routes below `/apcore/` that the caller may open. */
+/** The caller's identity according to the agent, and the views that the caller may open: each shows a route below `/apcore/`. */
 
 import { signal } from "@preact/signals";
 import { HttpError } from "../protocol/errors";
@@ -16,7 +16,7 @@ export const whoami = signal<WhoAmI | null>(null);
 /** The views whose routes the agent has, and lets the caller use. */
 export const apcoreViews = signal(new Set<ApcoreView>());
 
-/** Whether *error* means that the agent has no such route, or does not let the caller use it. */
+/** Whether a request failed because the agent lacks the route, or does not let the caller use the route. */
 export const meansNoRoute = (error: unknown) => error instanceof HttpError && [401, 403, 404, 405].includes(error.status);
 
 /** Ask the agent who the caller is, and which views the caller may use. */

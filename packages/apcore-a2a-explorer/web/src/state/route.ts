@@ -28,7 +28,7 @@ addEventListener("hashchange", () => {
 /** The address of a view: `href("tasks", id)` is `#/tasks/<id>`. */
 export function href(...path: string[]): string {
   // encodeURIComponent throws for a lone surrogate
-  return `#/${path.map((step) => encodeURIComponent(step.replace(/\p{Surrogate}/gu, "\ufffd"))).join("/")}`;
+  return `#/${path.map((segment) => encodeURIComponent(segment.replace(/\p{Surrogate}/gu, "\ufffd"))).join("/")}`;
 }
 
 export function go(address: string): void {

@@ -15,7 +15,7 @@ export interface TimedEvent {
   /** Time in milliseconds; undefined for past events whose time is unknown. */
   at: number | undefined;
   event: StreamEvent;
-  /** The event as the agent sent it, in the form of JSON-RPC. */
+  /** The result in which the agent sent the event, in the format of JSON-RPC. */
   wire: unknown;
 }
 
@@ -26,12 +26,12 @@ export type Connection = "idle" | "connecting" | "open" | "lost" | "given up" | 
 const RETRY_DELAYS = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
 const RENDER_INTERVAL = 80; // milliseconds
 const TASK_NOT_FOUND = -32001;
-const REPLAY_TIME = 700; // milliseconds in which events without a time count as past events
+const REPLAY_TIME = 700; // milliseconds after the start of a replay; until then, events without a time count as past events
 
 /**
- * A message that was sent, or a task that is watched. Its members are not signals, because there may
- * be thousands of events; `changed` makes views render again, at most every RENDER_INTERVAL
- * milliseconds.
+ * A message that was sent, or a task that is watched. The members are not signals, because there may
+ * be thousands of events. Instead, `changed` makes views render again, at most once per
+ * RENDER_INTERVAL.
  */
 export class Run {
   task: Task | null = null;
@@ -41,16 +41,16 @@ export class Run {
   progress: Progress | null = null;
   connection: Connection = "idle";
   error: unknown = null;
-  /** Whether the agent no longer knows the task, although it had not ended. */
+  /** Whether the agent no longer knows the task, although the task had not ended. */
   isLost = false;
   lastEventId: string | undefined;
   startedAt = Date.now();
   endedAt: number | undefined;
-  /** Whether its stream begins with past events. */
+  /** Whether the stream begins with past events. */
   replays = false;
   /** Whether the user's answer came too late: the task no longer waited for it. */
   isLate = false;
-  /** Whether only the id and state of its task are known. */
+  /** Whether only the ids and the status of the task are known. */
   isPartial = false;
   readonly changed = signal(0);
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -58,11 +58,11 @@ export class Run {
   /** Number of the current call of `watch`; earlier calls stop. */
   #currentWatch = 0;
   #watchedSince = 0;
-  /** The dialect of the run, even if the user chooses another version meanwhile. */
+  /** The dialect of the run. It stays the same if the user chooses another version. */
   #dialect = dialect();
   /** The operation that started the run; `operation` is the latest one. */
   sent: Operation;
-  /** Id of the run's trace (W3C Trace Context), which the agent passes on. */
+  /** Trace id of the run's requests (W3C Trace Context). */
   traceId = randomHex(16);
 
   constructor(
@@ -144,7 +144,7 @@ export class Run {
     await this.load();
   }
 
-  /** Load the task if it is partial: a reload of the page keeps no artifacts or history. */
+  /** Load the task if only its ids and status are known, as after a reload of the page. */
   async load(): Promise<void> {
     if (!this.task || !this.isPartial) return;
     this.isPartial = false;
@@ -205,8 +205,8 @@ export class Run {
   }
 
   /**
-   * Whether the task is waiting for an answer. Reading stops then, since an agent may keep a
-   * subscription open until the task ends. A pause in a replay may be over, so the task is loaded.
+   * Whether the task is waiting for an answer. If so, reading stops, because an agent may keep a
+   * subscription open until the task ends. The task is loaded, because a pause in a replay may be over.
    */
   async #isWaiting(): Promise<boolean> {
     const { task } = this;
@@ -252,11 +252,11 @@ export class Run {
   }
 }
 
-/** The time of an artifact, which some agents report in its metadata. */
+/** The time in the metadata of an artifact event, if the agent reports it. */
 const timestampOf = (metadata: JsonObject | undefined) =>
   text(metadata?.timestamp) ?? text(object(metadata?.apcore)?.timestamp);
 
-/** Whether to retry: for lost connections and for errors of proxies without a backend. */
+/** Whether to retry: after a lost connection, or if a proxy can't reach the agent. */
 const isTemporary = (error: unknown) =>
   error instanceof ConnectionError ||
   (error instanceof HttpError && [502, 503, 504].includes(error.status));

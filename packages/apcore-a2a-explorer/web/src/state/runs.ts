@@ -21,8 +21,8 @@ const MAX_RUNS = 20; // for each skill
 const MAX_RUNS_WITH_EVENTS = 5; // for each skill
 
 /**
- * The run that is shown for each skill, by the id of the skill, and for each task, by `task <id>`.
- * Runs continue while views change.
+ * The run shown for each skill (key: the skill id) and for each task (key: `task <id>`).
+ * A run continues while another view is shown.
  */
 export const runs = signal(new Map<string, Run>());
 
@@ -58,13 +58,13 @@ export function start(mode: SendMode, parts: Part[], params: SendParams): Run {
   return run;
 }
 
-export function rememberRun(key: string, run: Run): void {
+export function showRun(key: string, run: Run): void {
   runs.value = new Map(runs.value).set(key, run);
 }
 
-/** Show *run* as the latest one of a skill, in place of an earlier run of the same task. */
+/** Show *run*, and put it first in the skill's history, where it replaces an earlier run of the same task. */
 export function addRun(skillId: string, run: Run): void {
-  rememberRun(skillId, run);
+  showRun(skillId, run);
   const earlier = histories.value.get(skillId) ?? [];
   const runOfSameTask = earlier.find(({ task }) => task && task.id === run.task?.id);
   if (runOfSameTask) Object.assign(run, { sent: runOfSameTask.sent, startedAt: runOfSameTask.startedAt });
@@ -102,7 +102,7 @@ interface StoredRun {
   contextId: string;
   state: TaskState;
   timestamp?: string;
-  /** Whether the page watched the task. */
+  /** Whether the page was still following the task when the run was stored. */
   followed: boolean;
 }
 
@@ -128,7 +128,7 @@ function withoutToken(sent: Operation): Operation {
   return { ...sent, options: { ...sent.options, push: { url } } };
 }
 
-/** Restore the runs from before a reload, and follow again the tasks that were followed and have not ended. */
+/** Restore the runs from before a reload. If a run was following a task that has not ended, follow the task again. */
 export function restoreRuns(): void {
   const restoredRuns = [...stored].map(([skillId, list]): [string, Run[]] => [
     skillId,
@@ -138,17 +138,17 @@ export function restoreRuns(): void {
   runs.value = new Map(restoredRuns.flatMap(([skillId, [latest]]) => (latest ? [[skillId, latest]] : [])));
 }
 
-function restoreRun(skillId: string, earlier: StoredRun): Run {
-  const { sent, traceId, startedAt, endedAt, taskId, contextId, state, timestamp } = earlier;
+function restoreRun(skillId: string, storedRun: StoredRun): Run {
+  const { sent, traceId, startedAt, endedAt, taskId, contextId, state, timestamp } = storedRun;
   const run = withReplay(new Run(skillId, sent));
   const status = { state, timestamp };
   Object.assign(run, { traceId, startedAt, endedAt, connection: "ended", isPartial: true });
   run.task = { id: taskId, contextId, status, artifacts: [], history: [] };
-  if (earlier.followed && !isTerminal(state)) void run.follow();
+  if (storedRun.followed && !isTerminal(state)) void run.follow();
   return run;
 }
 
-// a message without a known task can't be followed after a reload, and its task may be canceled
+// if the page is left before it knows the task's id, it can't follow the task later, and the agent may cancel the task
 addEventListener("beforeunload", (event) => {
   const isSending = [...runs.value.values()].some((run) => run.isActive && !run.task);
   if (isSending) event.preventDefault();

@@ -1,4 +1,4 @@
-/** Data that survives a reload: kept in this tab (`sessionStorage`) until it is closed or the user signs out. */
+/** Data that survives a reload: `sessionStorage` keeps it until the tab is closed or the user signs out. */
 
 import { parseJson, toJson } from "../protocol/json";
 import { base } from "./agent";
@@ -9,8 +9,8 @@ const nameOf = (kind: string) => `a2a-explorer.${kind} ${base}`;
 let isForgotten = false;
 
 /**
- * Return the entries from before a reload of the page. When the page is left or hidden, save those
- * that *collect* returns; the last ones are dropped if all together are too large.
+ * Return the entries that were saved before a reload of the page. When the page is left or hidden,
+ * save the entries that *collect* returns; if the total exceeds MAX_SIZE, drop the last entries.
  */
 export function keepInSession<T>(kind: string, collect: () => [string, T][]): Map<string, T> {
   const save = () => {

@@ -20,7 +20,7 @@ function loadSetting(key: string): string | null {
   }
 }
 
-function remember(key: string, value: string): void {
+function saveSetting(key: string, value: string): void {
   try {
     localStorage.setItem(key, value);
   } catch {
@@ -32,7 +32,7 @@ const storedTheme = loadSetting(THEME);
 export const theme = signal<Theme>(storedTheme === "light" || storedTheme === "dark" ? storedTheme : "system");
 export const version = signal<Version>(loadSetting(VERSION) === "0.3" ? "0.3" : "1.0");
 
-/** The way to run skills; null until the user chooses one. */
+/** The mode for running skills; null until the user chooses one. */
 export const chosenMode = signal<SendMode | null>(MODES.find((mode) => mode === loadSetting(MODE)) ?? null);
 
 export const DIALECTS: Record<Version, Dialect> = { "1.0": v1, "0.3": v03 };
@@ -40,9 +40,9 @@ export const dialect = (): Dialect => DIALECTS[version.value];
 
 effect(() => {
   document.documentElement.dataset.theme = theme.value;
-  remember(THEME, theme.value);
+  saveSetting(THEME, theme.value);
 });
-effect(() => remember(VERSION, version.value));
+effect(() => saveSetting(VERSION, version.value));
 effect(() => {
-  if (chosenMode.value) remember(MODE, chosenMode.value);
+  if (chosenMode.value) saveSetting(MODE, chosenMode.value);
 });

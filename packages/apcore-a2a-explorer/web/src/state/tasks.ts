@@ -11,12 +11,12 @@ export const getTask = async (id: string): Promise<Task> =>
   dialect().task(await perform({ name: "get", id }));
 
 /**
- * The paused tasks: those that wait for input, then those that wait for authentication, both newest
- * first; null before they are loaded.
+ * The paused tasks; null until they are loaded. Tasks that wait for input come first, then tasks that
+ * wait for authentication; each group is newest first.
  */
 export const inbox = signal<Task[] | null>(null);
 /** Whether more tasks are paused than the inbox holds. */
-export const inboxIsFull = signal(false);
+export const inboxHasMore = signal(false);
 export const inboxError = signal<unknown>(null);
 
 let latestLoad = 0;
@@ -30,7 +30,7 @@ export async function loadInbox(): Promise<void> {
     ]);
     if (load !== latestLoad) return;
     inbox.value = pages.flatMap((page) => page.tasks);
-    inboxIsFull.value = pages.some((page) => page.next);
+    inboxHasMore.value = pages.some((page) => page.next);
     inboxError.value = null;
   } catch (error) {
     if (load === latestLoad) inboxError.value = error;

@@ -5,7 +5,7 @@ import { skillOf } from "../protocol/taskFacts";
 import { card, cardError, loadCard, skillsById } from "../state/agent";
 import { route } from "../state/route";
 import { runs } from "../state/runs";
-import { inbox, inboxIsFull } from "../state/tasks";
+import { inbox, inboxHasMore } from "../state/tasks";
 import { ConversationView } from "./ConversationView";
 import { Conversations } from "./Conversations";
 import { Header } from "./Header";
@@ -25,7 +25,7 @@ export function App() {
   useTitle();
   return (
     <>
-      <a class="skip" href="#main" onClick={toMain}>
+      <a class="skip" href="#main" onClick={focusMain}>
         Skip to main content
       </a>
       <Header />
@@ -36,11 +36,11 @@ export function App() {
   );
 }
 
-/** The title of the tab: the number of tasks that wait, and the shown view. */
+/** Set the title of the tab: the number of waiting tasks, then the shown view. */
 function useTitle(): void {
   const [section = "skills", id] = route.value.path;
   const name = section === "skills" ? (id && (skillsById.value.get(id)?.name ?? id)) : titleOf(section, id);
-  const count = inbox.value?.length ? `(${inbox.value.length}${inboxIsFull.value ? "+" : ""}) ` : "";
+  const count = inbox.value?.length ? `(${inbox.value.length}${inboxHasMore.value ? "+" : ""}) ` : "";
   const title = count + [name, card.value?.name, "A2A explorer"].filter(Boolean).join(" · ");
   useEffect(() => {
     document.title = title;
@@ -55,7 +55,7 @@ function titleOf(section: string, id: string | undefined): string {
   return section.charAt(0).toUpperCase() + section.slice(1);
 }
 
-function toMain(event: Event): void {
+function focusMain(event: Event): void {
   event.preventDefault();
   document.getElementById("main")?.focus();
 }
@@ -63,7 +63,7 @@ function toMain(event: Event): void {
 function Main() {
   const main = useRef<HTMLElement>(null);
   const { path, query } = route.value;
-  const place = path.join("/");
+  const viewKey = path.join("/");
   const isFirstRender = useRef(true);
   useEffect(() => {
     if (!isFirstRender.current) {
@@ -71,11 +71,11 @@ function Main() {
       main.current?.focus({ preventScroll: true });
     }
     isFirstRender.current = false;
-  }, [place]);
+  }, [viewKey]);
   return (
     <main id="main" ref={main} tabIndex={-1}>
       {card.value ? (
-        <Boundary key={place} instead={(error) => <Broken error={error} />}>
+        <Boundary key={viewKey} instead={(error) => <Broken error={error} />}>
           <View path={path} query={query} />
         </Boundary>
       ) : (
@@ -119,8 +119,8 @@ const Broken = ({ error }: { error: unknown }) => (
   <section class="page">
     <h1>This view can't be displayed</h1>
     <p role="alert" class="breakable">
-      The agent sent data that this page can't display. To inspect it, copy the request from the
-      Requests view and run it. The error was: {describe(error)}
+      The agent sent data that this page can't display. To inspect the data, copy the request from
+      the Requests view and run it. The error was: {describe(error)}
     </p>
   </section>
 );

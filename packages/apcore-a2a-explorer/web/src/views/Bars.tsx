@@ -1,14 +1,14 @@
-const HEIGHT = 32; // units of the picture
+const HEIGHT = 32; // SVG user units
 
 interface Props {
-  /** Counts per minute, oldest first. */
+  /** The number of runs in each minute, oldest minute first. */
   counts: number[];
-  /** Counts of failed runs per minute. */
+  /** The number of failed runs in each minute. */
   failed: number[];
   label: string;
 }
 
-/** Bars for the minutes of an hour: all runs, and the failed ones in another colour. */
+/** A bar chart of the runs in each minute, with the failed runs in another colour. */
 export function Bars({ counts, failed, label }: Props) {
   const highest = Math.max(1, ...counts, ...failed);
   const total = counts.reduce((sum, count) => sum + count, 0);
@@ -27,7 +27,7 @@ export function Bars({ counts, failed, label }: Props) {
   );
 }
 
-/** One SVG path for all bars, since a page may have hundreds of charts. */
+/** One SVG path for all bars, not one for each bar, because a page may have hundreds of charts. */
 const pathOf = (counts: number[], highest: number) =>
   counts
     .map((count, index) => (count > 0 ? `M${index + 0.1} ${HEIGHT}v${-Math.max(2, (count / highest) * HEIGHT).toFixed(1)}h.8V${HEIGHT}z` : ""))

@@ -4,16 +4,16 @@ import { describe } from "../protocol/errors";
 import { perform } from "../state/agent";
 import { inParallel } from "./inParallel";
 
-/** A bar that cancels the chosen tasks, after a second press. */
+/** A bar that cancels the selected tasks after the user has confirmed. */
 export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void }) {
-  const [isAsking, setAsking] = useState(false);
+  const [isConfirming, setConfirming] = useState(false);
   const [outcome, setOutcome] = useState("");
   const [isBusy, setBusy] = useState(false);
   const cancel = async () => {
     setBusy(true);
     const refusals = await cancelAll(ids);
     setBusy(false);
-    setAsking(false);
+    setConfirming(false);
     const canceled = `${counted(ids.length - refusals.length, "task")} canceled.`;
     setOutcome(refusals.length ? `${canceled} ${refusals.length} refused: ${refusals[0]}` : canceled);
     onDone();
@@ -21,17 +21,17 @@ export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void 
   return (
     <div class="bulk row">
       <p role="status">{ids.length ? `${counted(ids.length, "task")} selected` : outcome}</p>
-      {ids.length > 0 && !isAsking && (
-        <button type="button" class="danger" onClick={() => setAsking(true)}>
+      {ids.length > 0 && !isConfirming && (
+        <button type="button" class="danger" onClick={() => setConfirming(true)}>
           Cancel selected tasks
         </button>
       )}
-      {ids.length > 0 && isAsking && (
+      {ids.length > 0 && isConfirming && (
         <>
           <button type="button" class="danger" disabled={isBusy} onClick={() => void cancel()}>
             Yes, cancel {counted(ids.length, "task")}
           </button>
-          <button type="button" class="quiet" onClick={() => setAsking(false)}>
+          <button type="button" class="quiet" onClick={() => setConfirming(false)}>
             Keep them
           </button>
         </>
@@ -40,7 +40,7 @@ export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void 
   );
 }
 
-/** Cancel tasks; return the reasons of those that could not be canceled. */
+/** Cancel tasks; for each task that could not be canceled, return the reason. */
 async function cancelAll(ids: string[]): Promise<string[]> {
   const refusals: string[] = [];
   await inParallel(ids, (id) =>

@@ -12,11 +12,11 @@ interface Props {
   /** The tasks whose approvals are selected. */
   tasks: Task[];
   onReply: (next: Run) => void;
-  /** Called when the agent has accepted or refused all answers. */
+  /** Called when the agent has accepted or refused each answer. */
   onDone: () => void;
 }
 
-/** A bar that approves the selected calls after a second press, or denies them with one reason. */
+/** A bar that approves the selected calls after the user has confirmed, or denies them all with the same reason. */
 export function BulkDecision({ tasks, onReply, onDone }: Props) {
   const [step, setStep] = useState<"" | "approve" | "deny">("");
   const [outcome, setOutcome] = useState("");
@@ -64,7 +64,7 @@ export function BulkDecision({ tasks, onReply, onDone }: Props) {
   );
 }
 
-/** Answer the approvals of tasks; return the reasons of the answers that were refused. */
+/** Answer the approvals of tasks; for each answer that the agent refused, return the reason. */
 async function decideAll(
   tasks: Task[],
   isApproved: boolean,

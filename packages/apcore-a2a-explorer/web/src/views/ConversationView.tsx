@@ -15,11 +15,11 @@ import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
 import { authorOf, MessageView } from "./MessageView";
 import { QuestionView } from "./QuestionView";
-import { Late, RunView } from "./RunView";
+import { LateNotice, RunView } from "./RunView";
 import { shortId } from "./times";
 import { usePages } from "./usePages";
 
-const TURNS = 10; // tasks per page
+const TASKS_PER_PAGE = 10;
 
 /** A conversation, oldest task first, with a form for the next message. */
 export const ConversationView = ({ id }: { id: string }) =>
@@ -27,10 +27,10 @@ export const ConversationView = ({ id }: { id: string }) =>
 
 function NewConversation() {
   const [run, setRun] = useState<Run | null>(null);
-  const settled = hasSettled(run);
+  const isRunSettled = hasSettled(run);
   useEffect(() => {
-    if (settled) go(href("conversations", run!.task!.contextId));
-  }, [run, settled]);
+    if (isRunSettled) go(href("conversations", run!.task!.contextId));
+  }, [run, isRunSettled]);
   return (
     <section class="page wide">
       <Back />
@@ -45,20 +45,20 @@ function NewConversation() {
 
 function KnownConversation({ id }: { id: string }) {
   const { tasks, next, error, busy, load } = usePages(
-    { contextId: id, pageSize: TURNS, includeArtifacts: true },
-    wholeTasks,
+    { contextId: id, pageSize: TASKS_PER_PAGE, includeArtifacts: true },
+    loadWholeTasks,
   );
   const [run, setRun] = useState<Run | null>(null);
-  const settled = hasSettled(run);
+  const isRunSettled = hasSettled(run);
   useEffect(() => {
-    if (settled) void load();
-  }, [run, settled]);
+    if (isRunSettled) void load();
+  }, [run, isRunSettled]);
   const end = useRef<HTMLDivElement>(null);
   const isLoaded = tasks !== null;
   useEffect(() => {
     if (isLoaded) end.current?.scrollIntoView({ block: "end" });
   }, [isLoaded]);
-  const shownTasks = (tasks ?? []).filter((task) => settled || task.id !== run?.task?.id);
+  const shownTasks = (tasks ?? []).filter((task) => isRunSettled || task.id !== run?.task?.id);
   return (
     <section class="page wide">
       <Back />
@@ -77,10 +77,10 @@ function KnownConversation({ id }: { id: string }) {
         {shownTasks.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
           <Turn key={task.id} task={task} onReply={setRun} />
         ))}
-        {run && !settled && <Live key={run.startedAt} run={run} onReply={setRun} />}
-        {run && settled && <Late run={run} />}
+        {run && !isRunSettled && <Live key={run.startedAt} run={run} onReply={setRun} />}
+        {run && isRunSettled && <LateNotice run={run} />}
       </div>
-      <Composer contextId={id} latest={latestSkill(tasks)} onStart={setRun} />
+      <Composer contextId={id} latestSkillId={latestSkillId(tasks)} onStart={setRun} />
       <div ref={end} />
     </section>
   );
@@ -92,7 +92,7 @@ const Back = () => (
   </p>
 );
 
-/** Whether *run* has ended with a settled task, which the list of tasks shows from now on. */
+/** Whether *run* has ended and its task is settled. From then on, the list of tasks shows the task. */
 function hasSettled(run: Run | null): boolean {
   void run?.changed.value;
   return Boolean(run && !run.isActive && run.task && isSettled(run.task.status.state));
@@ -109,8 +109,8 @@ function Live({ run, onReply }: { run: Run; onReply: (run: Run) => void }) {
   );
 }
 
-/** Load tasks with artifacts and history, which some agents leave out of lists. */
-async function wholeTasks(query: ListQuery): Promise<TaskPage> {
+/** Load a page of tasks. A task without history is loaded by id, because some agents leave history and artifacts out of lists. */
+async function loadWholeTasks(query: ListQuery): Promise<TaskPage> {
   const page = await listTasks(query);
   const loadingTasks = page.tasks.map((task) =>
     task.history.length ? task : getTask(task.id).catch(() => task),
@@ -144,21 +144,21 @@ function Turn({ task, onReply }: { task: Task; onReply: (run: Run) => void }) {
   );
 }
 
-/** The skill of the latest task that has a skill; lists begin with the latest task. */
-const latestSkill = (tasks: Task[] | null) => tasks?.map(skillOf).find(Boolean);
+/** The skill id of the latest task that has a skill; *tasks* begins with the latest task. */
+const latestSkillId = (tasks: Task[] | null) => tasks?.map(skillOf).find(Boolean);
 
 interface ComposerProps {
   contextId: string;
-  /** The skill of the latest task. */
-  latest?: string;
+  /** The id of the latest task's skill. */
+  latestSkillId?: string;
   onStart: (run: Run) => void;
 }
 
-function Composer({ contextId, latest, onStart }: ComposerProps) {
+function Composer({ contextId, latestSkillId, onStart }: ComposerProps) {
   const skills = card.value?.skills ?? [];
   const [chosen, setSkill] = useState("");
   const harmless = skills.filter((skill) => skill.annotations.destructive !== true);
-  const skillId = chosen || latest || (harmless.find(takesText) ?? skills[0])?.id || "";
+  const skillId = chosen || latestSkillId || (harmless.find(takesText) ?? skills[0])?.id || "";
   const [text, setText] = useState("");
   const send = (event: Event) => {
     event.preventDefault();

@@ -1,15 +1,15 @@
 import { useState } from "preact/hooks";
 import { Icon } from "./Icon";
 
-const SHOWN = 4000; // milliseconds in which the outcome is shown
+const OUTCOME_TIME = 4000; // milliseconds for which the outcome is shown
 
-/** A button that copies *text*: with its label, or with only an icon beside an id. */
+/** A button that copies *text*. The button shows *label*, or only an icon. */
 export function CopyButton({ text, label, iconOnly = false }: { text: string; label: string; iconOnly?: boolean }) {
   const [outcome, setOutcome] = useState<"" | "Copied" | "Copying is blocked">("");
   const copy = async () => {
     const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
     setOutcome(isCopied ? "Copied" : "Copying is blocked");
-    setTimeout(() => setOutcome(""), SHOWN);
+    setTimeout(() => setOutcome(""), OUTCOME_TIME);
   };
   return (
     <>

@@ -12,8 +12,8 @@ type Format = keyof typeof FORMATS;
 interface CopiesProps {
   operation: Operation;
   lastEventId?: string;
-  /** The version in which the request was sent; selected at first. */
-  used?: Version;
+  /** The version that is selected at first; by default, the version of the page. */
+  initialVersion?: Version;
 }
 
 interface Props extends CopiesProps {
@@ -21,50 +21,50 @@ interface Props extends CopiesProps {
 }
 
 /** A request to copy, collapsed at first. */
-export function CopyView({ title = "Copy this request", ...copied }: Props) {
+export function CopyView({ title = "Copy this request", ...request }: Props) {
   const [isOpen, setOpen] = useState(false);
   return (
     <details class="copy" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{title}</summary>
-      {isOpen && <CopyBox {...copied} />}
+      {isOpen && <CopyBox {...request} />}
     </details>
   );
 }
 
 /** A request to copy, always shown. */
-export const Copies = (copied: CopiesProps) => (
+export const Copies = (request: CopiesProps) => (
   <div class="copy" role="group" aria-labelledby="copies">
     <h3 id="copies">Copy this request</h3>
-    <CopyBox {...copied} />
+    <CopyBox {...request} />
   </div>
 );
 
-/** A request in each format and version. */
-function CopyBox({ operation, lastEventId, used }: CopiesProps) {
+/** A request in the chosen format and version. */
+function CopyBox({ operation, lastEventId, initialVersion }: CopiesProps) {
   const [format, setFormat] = useState<Format>("curl");
-  const [choice, setChoice] = useState(used);
-  const chosen = choice ?? version.value;
-  const [copied, setCopied] = useState("");
-  const source = FORMATS[format](DIALECTS[chosen], operation, target(chosen, lastEventId));
+  const [chosenVersion, setChosenVersion] = useState(initialVersion);
+  const shownVersion = chosenVersion ?? version.value;
+  const [outcome, setOutcome] = useState("");
+  const source = FORMATS[format](DIALECTS[shownVersion], operation, target(shownVersion, lastEventId));
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(source);
-      setCopied("Copied.");
+      setOutcome("Copied.");
     } catch {
-      setCopied("The browser blocked copying. Select the text and copy it.");
+      setOutcome("The browser blocked copying. Select the text and copy it.");
     }
-    setTimeout(() => setCopied(""), 4000);
+    setTimeout(() => setOutcome(""), 4000);
   };
   return (
     <>
       <div class="row">
         <Choice label="Format" options={["curl", "Python", "JavaScript", "JSON"]} value={format} onChange={setFormat} />
-        <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChoice} />
+        <Choice label="Version" options={["1.0", "0.3"]} value={shownVersion} onChange={setChosenVersion} />
         <button type="button" onClick={() => void copy()}>
           Copy
         </button>
         <span role="status" class="muted">
-          {copied}
+          {outcome}
         </span>
       </div>
       <LongText text={source} code />

@@ -4,7 +4,7 @@ import { useClock } from "./useClock";
 const SOON = 600_000; // milliseconds
 const VERY_SOON = 60_000; // milliseconds
 
-/** The time that is left until *time*, second by second. */
+/** The time left until *time*, updated each second. */
 export function Countdown({ time }: { time: string }) {
   const end = Date.parse(time);
   const now = useClock(!Number.isNaN(end));

@@ -9,14 +9,14 @@ interface Props {
   decide: (isApproved: boolean, reason: string) => void;
 }
 
-/** The buttons of an approval. For a destructive skill, the user types its id; a denial may have a reason. */
+/** A form that approves or denies a call. To approve a destructive skill, the user types its id; a denial may have a reason. */
 export function Decision({ id, skill, decide }: Props) {
   const [isDenying, setDenying] = useState(false);
   if (isDenying) return <Denial id={id} deny={(reason) => decide(false, reason)} back={() => setDenying(false)} />;
   return (
     <Approval
       id={id}
-      name={isDestructive(skill) ? skill : ""}
+      requiredId={isDestructive(skill) ? skill : ""}
       approve={() => decide(true, "")}
       deny={() => setDenying(true)}
     />
@@ -25,28 +25,28 @@ export function Decision({ id, skill, decide }: Props) {
 
 interface ApprovalProps {
   id: string;
-  /** The skill id to type before an approval; empty if none is needed. */
-  name: string;
+  /** The skill id that the user must type to approve; empty if nothing must be typed. */
+  requiredId: string;
   approve: () => void;
   deny: () => void;
 }
 
-function Approval({ id, name, approve, deny }: ApprovalProps) {
+function Approval({ id, requiredId, approve, deny }: ApprovalProps) {
   const [typed, setTyped] = useState("");
   const [isMissing, setMissing] = useState(false);
   const field = useRef<HTMLInputElement>(null);
   const submit = (event: Event) => {
     event.preventDefault();
-    if (typed.trim() === name) return approve();
+    if (typed.trim() === requiredId) return approve();
     setMissing(true);
     field.current?.focus();
   };
   return (
     <form onSubmit={submit}>
-      {name && (
+      {requiredId && (
         <>
           <label for={`confirm-${id}`}>
-            This can't be undone. Type <strong class="mono breakable">{name}</strong> to approve it.
+            This can't be undone. Type <strong class="mono breakable">{requiredId}</strong> to approve it.
           </label>
           <input
             ref={field}
@@ -60,13 +60,13 @@ function Approval({ id, name, approve, deny }: ApprovalProps) {
         </>
       )}
       <div class="bar">
-        <button type="submit" class={name ? "danger" : "primary"} data-key="a">
+        <button type="submit" class={requiredId ? "danger" : "primary"} data-key="a">
           Approve
         </button>
         <button type="button" data-key="d" onClick={deny}>
           Deny…
         </button>
-        <span role="status">{isMissing && "Type the name first."}</span>
+        <span role="status">{isMissing && "Type the skill ID first."}</span>
       </div>
     </form>
   );
@@ -76,11 +76,11 @@ interface DenialProps {
   id: string;
   deny: (reason: string) => void;
   back: () => void;
-  /** A description of the calls that are denied, if there are several. */
+  /** The number of calls to deny, such as "3 calls"; empty for a single decision. */
   calls?: string;
 }
 
-/** Asks for the reason of a denial. */
+/** A form that denies, with an optional reason. */
 export function Denial({ id, deny, back, calls = "" }: DenialProps) {
   const [reason, setReason] = useState("");
   const field = useRef<HTMLInputElement>(null);

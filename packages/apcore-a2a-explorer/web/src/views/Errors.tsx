@@ -36,7 +36,7 @@ export function Failure({ error }: { error: unknown }) {
           ({[error.code, reasonOf(error)].filter(Boolean).join(", ")})
         </span>
       )}
-      <Wait error={error} />
+      <RetryHint error={error} />
       <Errors errors={fieldErrors(error)} />
       {error instanceof HttpError && error.status === 401 && (
         <p>
@@ -49,7 +49,7 @@ export function Failure({ error }: { error: unknown }) {
   );
 }
 
-function Wait({ error }: { error: unknown }) {
+function RetryHint({ error }: { error: unknown }) {
   const seconds = error instanceof RpcError || error instanceof HttpError ? error.retryAfter : 0;
   if (seconds) return <span> Try again in {duration(seconds * 1000)}.</span>;
   return titleOf(error) === BUSY ? <span> Try again later.</span> : null;

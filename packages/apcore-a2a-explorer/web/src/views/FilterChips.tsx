@@ -10,7 +10,7 @@ export function FilterChips({ query }: { query: URLSearchParams }) {
   const isKnown = all.some((filter) => filter.query === current);
   return (
     <div class="chips">
-      <ul class="row bare" aria-label="Saved filters">
+      <ul class="row bare" aria-label="Common and saved filters">
         {COMMON_FILTERS.map((filter) => (
           <li key={filter.name}>
             <Chip {...filter} current={current} />

@@ -4,7 +4,7 @@ import { card } from "../state/agent";
 import { href, route } from "../state/route";
 import { theme, version, type Theme } from "../state/settings";
 import { apcoreViews, type ApcoreView } from "../state/operate";
-import { inbox, inboxIsFull } from "../state/tasks";
+import { inbox, inboxHasMore } from "../state/tasks";
 import { Icon, type IconName } from "./Icon";
 import { Session } from "./Session";
 
@@ -22,7 +22,7 @@ const APCORE_SECTIONS: [ApcoreView, string][] = [
   ["webhooks", "Webhooks"],
 ];
 
-/** The rail with all views: a column, and on phones a bar. */
+/** The navigation between views, and the settings: a column, or a bar on phones. */
 export function Header() {
   return (
     <header class="rail">
@@ -65,7 +65,7 @@ function Count() {
   return (
     <span class="count">
       {waitingCount}
-      {inboxIsFull.value && "+"}
+      {inboxHasMore.value && "+"}
       <span class="sr"> waiting</span>
     </span>
   );

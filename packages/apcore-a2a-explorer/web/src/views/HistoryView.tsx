@@ -3,7 +3,7 @@ import { diffLines } from "../protocol/diff";
 import { toJson } from "../protocol/json";
 import type { Json, Part } from "../protocol/types";
 import { pretty } from "../protocol/values";
-import { histories, rememberRun, runs } from "../state/runs";
+import { histories, runs, showRun } from "../state/runs";
 import type { Run } from "../state/run";
 import { StateBadge } from "./Badges";
 import { When } from "./When";
@@ -22,7 +22,7 @@ export function HistoryView({ skillId, rerun }: Props) {
   const [comparedRun, setCompared] = useState<Run | null>(null);
   if (history.length < 2 || !shownRun) return null;
   return (
-    <section class="history" aria-label="Earlier runs">
+    <section class="history" aria-label="Latest runs">
       <h3>Runs</h3>
       <ol>
         {history.map((run) => (
@@ -30,7 +30,7 @@ export function HistoryView({ skillId, rerun }: Props) {
             key={run.startedAt}
             run={run}
             isShown={run === shownRun}
-            show={() => rememberRun(skillId, run)}
+            show={() => showRun(skillId, run)}
             rerun={() => rerun(run)}
             compare={() => setCompared(run)}
           />

@@ -1,4 +1,4 @@
-/** Strokes on a grid of 24 by 24. */
+/** SVG path data on a grid of 24 by 24. */
 const ICONS = {
   skills: "M4 5h6v6H4zM14 5h6v6h-6zM4 15h6v5H4zM14 15h6v5h-6z",
   tasks: "M4 6h2M10 6h10M4 12h2M10 12h10M4 18h2M10 18h10",

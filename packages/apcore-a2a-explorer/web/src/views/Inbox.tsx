@@ -8,14 +8,14 @@ import { credentials } from "../state/credentials";
 import { notifying, toggleNotifying } from "../state/notify";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
-import { rememberRun } from "../state/runs";
+import { showRun } from "../state/runs";
 import { version } from "../state/settings";
-import { inbox, inboxError, inboxIsFull, loadInbox } from "../state/tasks";
+import { inbox, inboxError, inboxHasMore, loadInbox } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { BulkDecision } from "./BulkDecision";
 import { Failure } from "./Errors";
 import { QuestionView } from "./QuestionView";
-import { Late } from "./RunView";
+import { LateNotice } from "./RunView";
 import { When } from "./When";
 
 /** The latest tasks that wait for an answer, and the outcome of those that were answered here. */
@@ -24,14 +24,14 @@ export function Inbox() {
   useEffect(() => void loadInbox(), [version.value, credentials.value]);
   const tasks = inbox.value;
   const waitingTasks = new Map(tasks?.map((task) => [task.id, task]));
-  const ids = useOrder(tasks ?? []);
+  const ids = useSortedIds(tasks ?? []);
   const list = useRef<HTMLElement>(null);
   const [chosen, setChosen] = useState(new Set<string>());
   const selectable = tasks?.filter(isSelectable) ?? [];
   useKeys(list);
   const onReply = (next: Run) => {
     const { id } = next.task!;
-    rememberRun(`task ${id}`, next);
+    showRun(`task ${id}`, next);
     setAnsweredRuns((earlier) => new Map(earlier).set(id, next));
   };
   return (
@@ -41,7 +41,7 @@ export function Inbox() {
         <button type="button" class="quiet" onClick={() => void loadInbox()}>
           Refresh
         </button>
-        <Notify />
+        <NotifyButton />
       </header>
       {Boolean(tasks?.length) && (
         <p class="muted keys">
@@ -63,21 +63,21 @@ export function Inbox() {
           task={waitingTasks.get(id)}
           run={answeredRuns.get(id)}
           onReply={onReply}
-          select={
+          checkbox={
             waitingTasks.has(id) && isSelectable(waitingTasks.get(id)!) && (
-              <Select isChosen={chosen.has(id)} toggle={() => setChosen(withToggled(chosen, id))} id={id} />
+              <TaskCheckbox isChosen={chosen.has(id)} toggle={() => setChosen(withToggled(chosen, id))} id={id} />
             )
           }
         />
       ))}
-      {inboxIsFull.value && <p class="muted">Only the latest paused tasks are shown. More are waiting.</p>}
+      {inboxHasMore.value && <p class="muted">Only the latest paused tasks are shown. More are waiting.</p>}
     </section>
   );
 }
 
 /**
  * Whether a task can be part of a bulk decision: it waits for an approval that the user may give,
- * and the card lists its skill, which is not destructive.
+ * and its skill is on the card and not destructive.
  */
 function isSelectable(task: Task): boolean {
   const question = questionOf(task);
@@ -92,7 +92,7 @@ function withToggled(chosen: Set<string>, id: string): Set<string> {
   return next;
 }
 
-function Select({ id, isChosen, toggle }: { id: string; isChosen: boolean; toggle: () => void }) {
+function TaskCheckbox({ id, isChosen, toggle }: { id: string; isChosen: boolean; toggle: () => void }) {
   return (
     <label class="tick">
       <span class="sr">Select task {id}</span>
@@ -112,45 +112,45 @@ function SelectAll({ ids, chosen, choose }: SelectAllProps) {
   return (
     <label class="select-all">
       <input type="checkbox" checked={isAll} onChange={() => choose(new Set(isAll ? [] : ids))} /> Select all
-      approvals except for destructive calls
+      approvals, except for calls of destructive skills
     </label>
   );
 }
 
-/** The ids of all tasks seen so far, by deadline, then oldest first. Each keeps its first place. */
-function useOrder(tasks: Task[]): string[] {
-  const places = useRef(new Map<string, [deadline: number, since: number]>());
+/** The ids of all tasks seen so far, by deadline, then oldest first. Later changes to a task do not move it. */
+function useSortedIds(tasks: Task[]): string[] {
+  const sortKeys = useRef(new Map<string, [deadline: number, since: number]>());
   for (const task of tasks) {
-    if (places.current.has(task.id)) continue;
+    if (sortKeys.current.has(task.id)) continue;
     const timeOf = (time: string | undefined) => Date.parse(time ?? "") || Number.MAX_VALUE;
-    places.current.set(task.id, [timeOf(questionOf(task)?.expiresAt), timeOf(task.status.timestamp)]);
+    sortKeys.current.set(task.id, [timeOf(questionOf(task)?.expiresAt), timeOf(task.status.timestamp)]);
   }
-  return [...places.current].sort(([, a], [, b]) => a[0] - b[0] || a[1] - b[1]).map(([id]) => id);
+  return [...sortKeys.current].sort(([, a], [, b]) => a[0] - b[0] || a[1] - b[1]).map(([id]) => id);
 }
 
 /** Decide with `a` and `d`, select with `x`, and move with `j` and `k`, unless the user is typing. */
 function useKeys(list: { current: HTMLElement | null }): void {
   useEffect(() => {
-    const press = (event: KeyboardEvent) => {
+    const handleKey = (event: KeyboardEvent) => {
       const { target, key } = event;
       const isTyping = target instanceof HTMLElement && target.matches("input:not([type=checkbox]), textarea, select");
       if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       const items = [...(list.current?.querySelectorAll<HTMLElement>("article") ?? [])];
-      const at = items.findIndex((item) => item.contains(document.activeElement));
+      const focusedIndex = items.findIndex((item) => item.contains(document.activeElement));
       if (key === "j" || key === "k") {
-        items[Math.max(0, key === "j" ? Math.min(at + 1, items.length - 1) : at - 1)]?.focus();
+        items[Math.max(0, key === "j" ? Math.min(focusedIndex + 1, items.length - 1) : focusedIndex - 1)]?.focus();
       } else if (["a", "d", "x"].includes(key)) {
-        items[at]?.querySelector<HTMLElement>(`[data-key=${key}]`)?.click();
+        items[focusedIndex]?.querySelector<HTMLElement>(`[data-key=${key}]`)?.click();
       } else return;
       event.preventDefault();
     };
-    addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
+    addEventListener("keydown", handleKey);
+    return () => removeEventListener("keydown", handleKey);
   }, []);
 }
 
 /** A button that turns desktop notifications on or off. */
-function Notify() {
+function NotifyButton() {
   if (notifying.value === null) return null;
   return (
     <button type="button" class="quiet" aria-pressed={notifying.value} onClick={() => void toggleNotifying()}>
@@ -166,13 +166,13 @@ interface EntryProps {
   run?: Run;
   onReply: (next: Run) => void;
   /** A checkbox that selects the task for a bulk decision. */
-  select: ComponentChildren;
+  checkbox: ComponentChildren;
 }
 
-function Entry({ task, run, onReply, select }: EntryProps) {
+function Entry({ task, run, onReply, checkbox }: EntryProps) {
   if (task) {
     return (
-      <Item task={task} select={select}>
+      <Item task={task} checkbox={checkbox}>
         <QuestionView task={task} onReply={onReply} />
       </Item>
     );
@@ -180,12 +180,12 @@ function Entry({ task, run, onReply, select }: EntryProps) {
   return run ? <Answered run={run} /> : null;
 }
 
-function Item({ task, select, children }: { task: Task; select?: ComponentChildren; children: ComponentChildren }) {
+function Item({ task, checkbox, children }: { task: Task; checkbox?: ComponentChildren; children: ComponentChildren }) {
   const { principal } = taskFacts(task);
   return (
     <article class="card" aria-label={`Task ${task.id}`} tabIndex={-1}>
       <header class="row">
-        {select}
+        {checkbox}
         <h2 class="breakable">{skillsById.value.get(skillOf(task))?.name ?? (skillOf(task) || "Task")}</h2>
         {principal && <span class="breakable">Requested by {principal}</span>}
         <a href={href("tasks", task.id)}>Open task</a>
@@ -203,7 +203,7 @@ function Answered({ run }: { run: Run }) {
   void run.changed.value;
   const status = useRef<HTMLParagraphElement>(null);
   const decision = taskFacts(run.task!).decisions.at(-1);
-  // the pressed button is gone: move the focus to the outcome
+  // the pressed button, which had the focus, is gone: focus the outcome
   useEffect(() => {
     if (document.activeElement === document.body) status.current?.focus({ preventScroll: true });
   }, []);
@@ -213,7 +213,7 @@ function Answered({ run }: { run: Run }) {
         {!run.isLate && "Answer sent. "}Task state: <StateBadge state={run.task!.status.state} />
         {decision && <span class="breakable"> Decided by {decision.principal} ({decision.act})</span>}
       </p>
-      <Late run={run} />
+      <LateNotice run={run} />
     </Item>
   );
 }

@@ -6,7 +6,7 @@ import type { Skill } from "../protocol/card";
 import { setData, setJson, type Draft } from "../state/draft";
 import { Errors } from "./Errors";
 
-/** The input for a skill: a form with its JSON, text, or files. */
+/** The input for a skill: data (as a form and as JSON), text, or files. */
 export function InputView({ skill, draft }: { skill: Skill; draft: Draft }) {
   if (draft.kind.value === "text") return <TextInput draft={draft} />;
   if (draft.kind.value === "files") return <FilesInput draft={draft} />;

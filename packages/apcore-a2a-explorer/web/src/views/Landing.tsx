@@ -9,7 +9,7 @@ import { health, loadHealth } from "../state/health";
 import { href } from "../state/route";
 import { operationOf } from "../state/runs";
 import { dialect, version } from "../state/settings";
-import { inbox, inboxIsFull } from "../state/tasks";
+import { inbox, inboxHasMore } from "../state/tasks";
 import { AgentFacts } from "./AgentFacts";
 import { CopyButton } from "./CopyButton";
 import { Icon } from "./Icon";
@@ -58,7 +58,7 @@ function Status() {
 }
 
 function NextSteps({ skills }: { skills: Skill[] }) {
-  const [isConnecting, setConnecting] = useState(false);
+  const [isCodeShown, setCodeShown] = useState(false);
   const first = firstExample(skills);
   const waitingCount = inbox.value?.length;
   return (
@@ -74,7 +74,7 @@ function NextSteps({ skills }: { skills: Skill[] }) {
           </li>
         )}
         <li>
-          <button type="button" aria-expanded={isConnecting} onClick={() => setConnecting(!isConnecting)}>
+          <button type="button" aria-expanded={isCodeShown} onClick={() => setCodeShown(!isCodeShown)}>
             <Icon name="requests" />
             <strong>Connect from Python</strong>
             <span class="muted">A client in a few lines</span>
@@ -83,12 +83,12 @@ function NextSteps({ skills }: { skills: Skill[] }) {
         <li>
           <a href="#/inbox">
             <Icon name="inbox" />
-            <strong>Waiting for your input{waitingCount !== undefined && `: ${waitingCount}${inboxIsFull.value ? "+" : ""}`}</strong>
+            <strong>Waiting for your input{waitingCount !== undefined && `: ${waitingCount}${inboxHasMore.value ? "+" : ""}`}</strong>
             <span class="muted">Approvals and questions</span>
           </a>
         </li>
       </ul>
-      {isConnecting && <Connection first={first} />}
+      {isCodeShown && <ConnectionCode first={first} />}
     </section>
   );
 }
@@ -99,8 +99,8 @@ interface FirstExample {
 }
 
 /**
- * An example to begin with: of a read-only skill if possible, never of a skill that is destructive
- * or needs approval.
+ * An example to begin with, of a read-only skill if possible. Examples of skills that are destructive
+ * or need approval are left out.
  */
 function firstExample(skills: Skill[]): FirstExample | undefined {
   const all = skills.flatMap((skill) => skill.examples.map((example) => ({ skill, example })));
@@ -111,11 +111,11 @@ function firstExample(skills: Skill[]): FirstExample | undefined {
   return harmless.find(({ skill }) => skill.annotations.readonly === true) ?? harmless[0];
 }
 
-/** The address of the skill, with its form filled in from the example. */
+/** The address of the skill's view; opening it fills in the example. */
 const addressOf = ({ skill, example }: FirstExample) =>
   `${href("skills", skill.id)}?input=${encodeURIComponent(JSON.stringify(example.inputs))}`;
 
-function Connection({ first }: { first: FirstExample | undefined }) {
+function ConnectionCode({ first }: { first: FirstExample | undefined }) {
   const operation = first
     ? operationOf("send", [{ data: first.example.inputs }], { skillId: first.skill.id })
     : { name: "list" as const, query: {} };

@@ -10,7 +10,7 @@ export function authorOf(task: Task): string {
   return principal && ownPrincipal && principal !== ownPrincipal ? "User" : "You";
 }
 
-/** A message. Data that an agent sends beside a text is meant for programs, and is collapsed. */
+/** A message. Data that an agent sends beside text is collapsed, because it is meant for programs. */
 export function MessageView({ message, author = "You" }: { message: Message; author?: string }) {
   return (
     <article class={`message ${message.role}`}>
@@ -21,12 +21,12 @@ export function MessageView({ message, author = "You" }: { message: Message; aut
 }
 
 export function MessageParts({ message: { role, parts } }: { message: Message }) {
-  const hasText = role === "agent" && parts.some((part) => part.text !== undefined);
+  const collapsesData = role === "agent" && parts.some((part) => part.text !== undefined);
   return (
     <>
       {parts.map((part, index) =>
-        hasText && part.data !== undefined ? (
-          <Folded key={index} part={part} />
+        collapsesData && part.data !== undefined ? (
+          <CollapsedData key={index} part={part} />
         ) : (
           <PartView key={index} part={part} />
         ),
@@ -35,7 +35,7 @@ export function MessageParts({ message: { role, parts } }: { message: Message })
   );
 }
 
-const Folded = ({ part }: { part: Part }) => (
+const CollapsedData = ({ part }: { part: Part }) => (
   <details>
     <summary>Data</summary>
     <PartView part={part} />

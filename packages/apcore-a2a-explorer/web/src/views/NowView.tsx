@@ -9,7 +9,7 @@ import { When } from "./When";
 import { duration } from "./times";
 import { useApcoreRoute } from "./useApcoreRoute";
 
-/** The figures of the agent at this moment, and of the last hour. */
+/** The agent's current figures, and its figures for the last hour. */
 export function NowView() {
   const { data, error } = useApcoreRoute("now", readCurrentFigures);
   return (
@@ -34,11 +34,11 @@ function Status({ now }: { now: CurrentFigures }) {
   );
 }
 
-/** A sentence that says which processes the figures cover. */
+/** Say which processes the figures cover. */
 export function scopeOf({ scope, workers = 0 }: { scope: string; workers?: number }): string {
-  if (scope === "store") return "Tasks of all replicas, from their store; rates, threads and memory of the replica that answered.";
-  if (scope === "workers") return workers ? `Figures of all ${workers} workers of one replica.` : "Figures of all workers of one replica.";
-  return "Figures of the process that answered.";
+  if (scope === "store") return "Open tasks are counted for all replicas; rates, threads and memory only for the replica that answered.";
+  if (scope === "workers") return workers ? `The figures cover all ${workers} workers of one replica.` : "The figures cover all workers of one replica.";
+  return "The figures cover the process that answered.";
 }
 
 function Figures({ now }: { now: CurrentFigures }) {
@@ -57,7 +57,7 @@ function Figures({ now }: { now: CurrentFigures }) {
         </Figure>
         <Figure name="Completed in the last hour" value={lastHour.completed} href="#/tasks?state=completed" />
         <Figure name="Failed in the last hour" value={lastHour.failed} href="#/tasks?state=failed" tone={lastHour.failed ? "danger" : ""} />
-        <Figure name="Canceled or rejected" value={sum(lastHour.canceled, lastHour.rejected)} />
+        <Figure name="Canceled or rejected in the last hour" value={sum(lastHour.canceled, lastHour.rejected)} />
         <Figure name="Threads" value={`${threads.busy} of ${threads.limit}`} tone={threads.stuck ? "danger" : ""}>
           {threads.stuck > 0 && `${threads.stuck} stuck`}
         </Figure>
@@ -116,7 +116,7 @@ function Replicas({ now }: { now: CurrentFigures }) {
           <tr role="row">
             <th scope="col" role="columnheader">Replica</th>
             <th scope="col" role="columnheader">Leases</th>
-            <th scope="col" role="columnheader">Runs</th>
+            <th scope="col" role="columnheader">Running</th>
             <th scope="col" role="columnheader">Version</th>
             <th scope="col" role="columnheader">Started</th>
             <th scope="col" role="columnheader">Last report</th>
@@ -130,7 +130,7 @@ function Replicas({ now }: { now: CurrentFigures }) {
                 {replica.isDraining && <span class="state warning">Shutting down</span>}
               </td>
               <td role="cell" class="number" data-name="Leases">{replica.leases}</td>
-              <td role="cell" class="number" data-name="Runs">{replica.running}</td>
+              <td role="cell" class="number" data-name="Running">{replica.running}</td>
               <td role="cell" class="number" data-name="Version">{replica.version}</td>
               <td role="cell" data-name="Started"><When time={replica.startedAt} /></td>
               <td role="cell" data-name="Last report"><When time={replica.lastSeenAt} /></td>

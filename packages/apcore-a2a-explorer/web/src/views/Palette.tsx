@@ -6,8 +6,8 @@ const KEYS: [string[], string][] = [
   [["/"], "Search skills"],
   [["↓", "↑"], "Move through skills"],
   [["Ctrl", "Enter"], "Run the skill, or send the answer"],
-  [["j", "k"], "Next and previous task of the inbox"],
-  [["x"], "Select the task, to decide several together"],
+  [["j", "k"], "Next and previous task in the inbox"],
+  [["x"], "Select the task, to decide on several at once"],
   [["a", "d"], "Approve or deny the task"],
   [["?"], "Show these keys"],
   [["Esc"], "Close"],
@@ -20,21 +20,21 @@ export function Palette() {
   const [shown, setShown] = useState<Shown>(null);
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    const press = (event: KeyboardEvent) => {
+    const handleKey = (event: KeyboardEvent) => {
       const next = dialogFor(event);
       if (!next || document.querySelector("dialog[open]:not(.palette)")) return;
       event.preventDefault();
       setShown(next);
       if (!dialog.current!.open) dialog.current!.showModal();
     };
-    addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
+    addEventListener("keydown", handleKey);
+    return () => removeEventListener("keydown", handleKey);
   }, []);
   useEffect(() => {
     if (!shown) dialog.current!.close();
   }, [shown]);
   const close = () => setShown(null);
-  // the event comes later than the closing, perhaps after a key has opened the dialog again
+  // the close event comes late: a key may have opened the dialog again
   const onClose = () => !dialog.current!.open && close();
   return (
     <dialog
@@ -58,21 +58,21 @@ function dialogFor(event: KeyboardEvent): Shown {
 
 function Commands({ close }: { close: () => void }) {
   const [query, setQuery] = useState("");
-  const [at, setAt] = useState(0);
+  const [cursor, setCursor] = useState(0);
   const list = useRef<HTMLUListElement>(null);
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => field.current?.focus(), []);
   const commands = commandsFor(query);
-  const chosen = Math.min(at, commands.length - 1);
+  const chosen = Math.min(cursor, commands.length - 1);
   useEffect(() => list.current?.children[chosen]?.scrollIntoView({ block: "nearest" }), [chosen]);
   const run = (command: Command | undefined) => {
     if (!command) return;
     close();
     command.run();
   };
-  const press = (event: KeyboardEvent) => {
+  const handleKey = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) setAt((chosen + step + commands.length) % Math.max(1, commands.length));
+    if (step) setCursor((chosen + step + commands.length) % Math.max(1, commands.length));
     else if (event.key === "Enter") run(commands[chosen]);
     else return;
     event.preventDefault();
@@ -88,8 +88,8 @@ function Commands({ close }: { close: () => void }) {
         aria-activedescendant={commands.length ? `command-${chosen}` : undefined}
         placeholder="A skill, a task ID, a view or an action"
         value={query}
-        onInput={(event) => (setQuery(event.currentTarget.value), setAt(0))}
-        onKeyDown={press}
+        onInput={(event) => (setQuery(event.currentTarget.value), setCursor(0))}
+        onKeyDown={handleKey}
       />
       <ul id="commands" ref={list} role="listbox" aria-label="Commands">
         {commands.map((command, index) => (
@@ -99,7 +99,7 @@ function Commands({ close }: { close: () => void }) {
             role="option"
             aria-selected={index === chosen}
             onClick={() => run(command)}
-            onPointerMove={() => setAt(index)}
+            onPointerMove={() => setCursor(index)}
           >
             <span class="muted kind">{command.kind}</span>
             <span class="breakable">{command.label}</span>

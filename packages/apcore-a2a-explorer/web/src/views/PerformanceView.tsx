@@ -20,7 +20,7 @@ const COLUMNS: [Order, string][] = [
   ["p99", "p99"],
 ];
 
-/** Rates, latencies and errors of each skill in the last hour. */
+/** Rates, latencies and errors of each skill that ran in the last hour. */
 export function PerformanceView() {
   const { data, error } = useApcoreRoute("skills", readPerformance);
   const [order, setOrder] = useState<Order>("runs");
@@ -64,8 +64,8 @@ export function PerformanceView() {
   );
 }
 
-const durationText = (value: number | undefined) =>
-  value === undefined ? "–" : duration(value * 1000);
+const durationText = (seconds: number | undefined) =>
+  seconds === undefined ? "–" : duration(seconds * 1000);
 
 function Row({ figures }: { figures: SkillFigures }) {
   const [isOpen, setOpen] = useState(false);
@@ -127,7 +127,7 @@ function Details({ figures }: { figures: SkillFigures }) {
         <h3>Slowest</h3>
         <TaskLinks tasks={slowest} />
         <p>
-          <a href={`#/tasks?skill=${encodeURIComponent(id.replace(/\p{Surrogate}/gu, "\ufffd"))}`}>Show its tasks</a>
+          <a href={`#/tasks?skill=${encodeURIComponent(id.replace(/\p{Surrogate}/gu, "\ufffd"))}`}>Show tasks of this skill</a>
         </p>
       </section>
     </div>

@@ -11,10 +11,10 @@ import { Failure } from "./Errors";
 import { useApcoreRoute } from "./useApcoreRoute";
 import { WebhookList } from "./WebhookList";
 
-/** Error code: there is no such task, or it is not the caller's. */
+/** Error code: the task does not exist or belongs to another caller. */
 const NOT_FOUND = -32001;
 
-/** The deliveries to the webhooks of a task, if the agent reports them. */
+/** The deliveries to the webhooks of a task; nothing if the agent reports none. */
 function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildren }) {
   const { data, load } = useApcoreRoute(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
   if (!data?.length) return null;
@@ -26,8 +26,8 @@ function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildre
   );
 }
 
-/** Whether an operator may see only the deliveries of a task, and not its push configs. */
-const isHiddenFromOperator = (error: unknown) =>
+/** Whether *error* means that the caller, an operator, may not see the push configs of a task. */
+const meansHiddenConfigs = (error: unknown) =>
   Boolean(whoami.value?.isOperator) && error instanceof RpcError && error.code === NOT_FOUND;
 
 /** The webhooks of a task. */
@@ -46,7 +46,7 @@ export function PushView({ taskId }: { taskId: string }) {
     }
   };
   useEffect(() => void actAndReload(async () => {}), [version.value]);
-  if (isHiddenFromOperator(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
+  if (meansHiddenConfigs(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
   const add = (event: Event) => {
     event.preventDefault();
     void actAndReload(async () => {

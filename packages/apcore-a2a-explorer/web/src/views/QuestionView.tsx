@@ -22,7 +22,7 @@ interface Props {
   onReply: (next: Run) => void;
 }
 
-/** The question of a paused task, with ways to answer it. */
+/** The question of a paused task, with buttons or a form to answer it. */
 export function QuestionView({ task, run, onReply }: Props) {
   const question = questionOf(task);
   const [sentRun, setSentRun] = useState<Run | null>(null);
@@ -58,7 +58,7 @@ export function QuestionView({ task, run, onReply }: Props) {
           decide={(isApproved, reason) => reply({ data: approvalAnswer(question, isApproved, reason) })}
         />
       ) : question.schema && !question.choices.length ? (
-        <FormReply question={question} schema={question.schema} answer={reply} refused={fieldErrors(sentRun?.error)} />
+        <FormReply question={question} schema={question.schema} answer={reply} agentErrors={fieldErrors(sentRun?.error)} />
       ) : (
         <Reply question={question} answer={reply} />
       )}
@@ -72,7 +72,7 @@ const hasArguments = (question: Question) => Object.keys(question.arguments ?? {
 const TITLES: Record<Question["kind"], string> = {
   approval: "Waiting for your approval",
   input: "Waiting for your input",
-  auth: "Waiting for you to authenticate elsewhere",
+  auth: "Waiting for you to authenticate outside this page",
 };
 
 interface AnswerProps {
@@ -82,12 +82,12 @@ interface AnswerProps {
 
 interface FormProps extends AnswerProps {
   schema: JsonObject;
-  /** The errors with which the agent refused the latest answer. */
-  refused: FieldError[];
+  /** The errors in the agent's response to the latest answer. */
+  agentErrors: FieldError[];
 }
 
-/** An answer in a form for the question's schema, or as text. */
-function FormReply({ question, schema, answer, refused }: FormProps) {
+/** A form for the question's schema, or a field for an answer as text. */
+function FormReply({ question, schema, answer, agentErrors }: FormProps) {
   const [data, setData] = useState(() => initialData(schema));
   const [errors, setErrors] = useState<FieldError[]>([]);
   const [kind, setKind] = useState<"Form" | "Text">("Form");
@@ -103,7 +103,7 @@ function FormReply({ question, schema, answer, refused }: FormProps) {
   };
   return (
     <>
-      <Choice label="Answer by" options={["Form", "Text"]} value={kind} onChange={setKind} />
+      <Choice label="Answer with" options={["Form", "Text"]} value={kind} onChange={setKind} />
       {kind === "Text" ? (
         <Reply question={question} answer={answer} />
       ) : (
@@ -113,7 +113,7 @@ function FormReply({ question, schema, answer, refused }: FormProps) {
               id={`answer_${(question.id ?? "task").replace(/\W/g, "_")}`}
               schema={schema}
               data={data}
-              errors={errors.length ? errors : refused}
+              errors={errors.length ? errors : agentErrors}
               onChange={change}
             />
           </Boundary>

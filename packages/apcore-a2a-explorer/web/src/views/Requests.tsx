@@ -16,11 +16,11 @@ export function Requests() {
     <section class="page wide">
       <h1>Requests</h1>
       <p class="muted">
-        The last 100 A2A requests from this page to the agent, newest first, without the polls for
-        changes of tasks.
+        The last 100 A2A requests from this page to the agent, newest first. Polls for task changes
+        are left out.
       </p>
       {!entries.some((entry) => entry.operation) && (
-        <p class="empty">No requests yet, except for the Agent Card.</p>
+        <p class="empty">No requests yet, except the one for the Agent Card.</p>
       )}
       <ul class="bare">
         {entries.map((entry) => (
@@ -91,7 +91,7 @@ function Entry({ entry }: { entry: LogEntry }) {
         {entry.error && <span class="badge danger breakable">{entry.error}</span>}
       </div>
       <WireView entry={entry} check={check} />
-      {operation && <CopyView operation={operation} lastEventId={entry.lastEventId} used={version} />}
+      {operation && <CopyView operation={operation} lastEventId={entry.lastEventId} initialVersion={version} />}
     </li>
   );
 }
@@ -112,7 +112,7 @@ function Conformance({ check }: { check: Check | null }) {
 
 type Side = "Response" | "Request";
 
-/** The request and the response as they were sent, with JSON indented and without the credentials. */
+/** The request and the response, with indented JSON and without the credentials. */
 function WireView({ entry, check }: { entry: LogEntry; check: Check | null }) {
   const [isOpen, setOpen] = useState(false);
   const [side, setSide] = useState<Side>("Response");
@@ -127,7 +127,7 @@ function WireView({ entry, check }: { entry: LogEntry; check: Check | null }) {
             <FindingList findings={side === "Request" ? check.request : check.response} versions={check.versions} />
           )}
           {side === "Request" ? <LongText text={`${wire.request}\n\n${indented(wire.body)}`} code /> : <Response wire={wire} start={entry.at} />}
-          {wire.isCut && <p class="muted">Too large: only a part was kept.</p>}
+          {wire.isCut && <p class="muted">Only a part was kept, because the log has a size limit.</p>}
         </>
       )}
     </details>
@@ -139,13 +139,13 @@ function FindingList({ findings: { errors, unknown }, versions }: { findings: Fi
     <>
       {errors.length > 0 && (
         <div class="failure">
-          <strong>Not as A2A {versions} defines it:</strong>
+          <strong>Not valid A2A {versions}:</strong>
           <PathList paths={errors} />
         </div>
       )}
       {unknown.length > 0 && (
         <div class="notice unknown">
-          <strong>Members that A2A {versions} does not define, and that receivers ignore:</strong>
+          <strong>Members that A2A {versions} does not define (receivers ignore them):</strong>
           <PathList paths={unknown} />
         </div>
       )}
@@ -172,7 +172,7 @@ function Response({ wire, start }: { wire: Wire; start: number }) {
   return (
     <>
       <LongText text={wire.head} code />
-      {streams && <p class="muted">{counted(wire.pieces.length, "piece")} of the stream, as they arrived</p>}
+      {streams && <p class="muted">{counted(wire.pieces.length, "piece")} of the stream, each after its time of arrival</p>}
       <LongText text={pieces.join("\n")} code />
     </>
   );

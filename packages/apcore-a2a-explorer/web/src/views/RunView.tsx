@@ -23,7 +23,7 @@ interface Props {
   onReply: (next: Run) => void;
   /** Whether the surrounding view already identifies the task. */
   bare?: boolean;
-  /** Run again with the same input, if the view offers that. */
+  /** Runs the skill again with the same input; undefined hides the button. */
   rerun?: () => void;
 }
 
@@ -38,7 +38,7 @@ export function RunView({ run, onReply, bare = false, rerun }: Props) {
       {!bare && <Head run={run} />}
       <ConnectionNotice run={run} />
       {!isBroken(run) && <Failure error={run.error} />}
-      <Late run={run} />
+      <LateNotice run={run} />
       <ProgressView run={run} />
       {task && <QuestionView task={task} run={run} onReply={onReply} />}
       <AgentMessage run={run} />
@@ -59,8 +59,8 @@ export function RunView({ run, onReply, bare = false, rerun }: Props) {
 function Head({ run }: { run: Run }) {
   void run.changed.value;
   const { task } = run;
-  const running = run.isActive || run.connection === "lost";
-  const now = useClock(running);
+  const isRunning = run.isActive || run.connection === "lost";
+  const now = useClock(isRunning);
   return (
     <header class="row">
       <h3 class="sr">Result</h3>
@@ -86,7 +86,7 @@ function Head({ run }: { run: Run }) {
           Conversation
         </a>
       )}
-      <Cancel run={run} />
+      <CancelButton run={run} />
     </header>
   );
 }
@@ -98,7 +98,7 @@ function outcome({ agentMessage, error }: Run): string {
   return error ? "no response" : "stopped";
 }
 
-export function Cancel({ run }: { run: Run }) {
+export function CancelButton({ run }: { run: Run }) {
   void run.changed.value;
   const { task } = run;
   if (run.isLost) return null;
@@ -133,8 +133,8 @@ function ConnectionNotice({ run }: { run: Run }) {
       </div>
     );
   }
-  const idle = card.value?.capabilities.streaming && !run.isActive && task && !isSettled(task.status.state);
-  if (!idle || run.isLost) return null;
+  const canFollow = card.value?.capabilities.streaming && !run.isActive && task && !isSettled(task.status.state);
+  if (!canFollow || run.isLost) return null;
   return (
     <div class="notice">
       {!run.error && "The task is still running, but this page is not following it. "}
@@ -145,7 +145,7 @@ function ConnectionNotice({ run }: { run: Run }) {
   );
 }
 
-export function Late({ run }: { run: Run }) {
+export function LateNotice({ run }: { run: Run }) {
   void run.changed.value;
   if (!run.isLate) return null;
   return (
@@ -175,7 +175,7 @@ function ProgressView({ run }: { run: Run }) {
   );
 }
 
-/** The details of a failure: its code, the ids to find it by, and a button to run again. */
+/** The error code and the ids of a failed run, and a button to run the skill again. */
 function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   void run.changed.value;
   const { task, error } = run;
@@ -186,7 +186,7 @@ function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   return (
     <div class="notice ids">
       {run.isLost && (
-        <p>The agent no longer knows this task. It may have been restarted without a task store.</p>
+        <p>The agent no longer knows this task. The agent may have been restarted without a task store.</p>
       )}
       <dl class="facts">
         {code && (
@@ -202,7 +202,7 @@ function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
       </dl>
       {traceId && task && (
         <p class="muted">
-          The agent's log may have details. Search it for <code class="breakable">trace_id={traceId}</code>
+          The agent's log may have details. Search the log for <code class="breakable">trace_id={traceId}</code>
         </p>
       )}
       {rerun && (

@@ -4,7 +4,7 @@ import { card, loadCard } from "../state/agent";
 import { credentialsOf, isSendable, signIn, signingIn, unusableReason } from "../state/credentials";
 import { loadInbox } from "../state/tasks";
 
-/** The scheme to offer if the card declares none, or cannot be read before signing in. */
+/** The scheme to offer if the card declares no schemes, or can be read only after signing in. */
 const BEARER: SecurityScheme = { name: "bearer", kind: "bearer", description: "", hint: "HTTP bearer" };
 
 export function SignIn() {
@@ -37,7 +37,7 @@ function Content({ reason }: { reason: string }) {
     event.preventDefault();
     if (!secret.trim() || reasonUnusable) return;
     const entered = credentialsOf(scheme, secret.trim());
-    if (!isSendable(entered)) return setInputError("This contains characters that can't be sent in an HTTP header. Check it and try again.");
+    if (!isSendable(entered)) return setInputError("Some characters can't be sent in an HTTP header. Check them and try again.");
     signIn(entered);
     signingIn.value = null;
     void loadCard().then(() => loadInbox());

@@ -20,7 +20,7 @@ export function SkillList({ id, asCards = false }: { id?: string; asCards?: bool
   const matches = search.value ? skills.filter(skillFilter(search.value)) : skills;
   const groups = search.value ? [{ name: "", skills: matches }] : groupsOf(skills);
   return (
-    <nav ref={list} class={asCards ? "gallery" : "list"} aria-label="Skills" onKeyDown={(event) => move(event, list.current!)}>
+    <nav ref={list} class={asCards ? "gallery" : "list"} aria-label="Skills" onKeyDown={(event) => moveFocus(event, list.current!)}>
       {!asCards && (
         <a class="back" href="#/">
           ← All skills
@@ -40,7 +40,7 @@ export function SkillList({ id, asCards = false }: { id?: string; asCards?: bool
       <p class="sr" role="status">
         {search.value && `${counted(matches.length, "skill")} found`}
       </p>
-      {skills.length === 0 && <p class="muted">This agent lists no skills. If you have credentials, sign in to see more.</p>}
+      {skills.length === 0 && <p class="muted">This agent lists no skills. Some may be visible only after you sign in.</p>}
       {skills.length > 0 && !matches.length && <p class="muted">No skills match your search.</p>}
       {groups.map((group) => (
         <GroupView key={group.name} group={group} id={id} isOpen={isOpen(group, id, skills.length)} />
@@ -68,7 +68,7 @@ function useSlash(field: { current: HTMLInputElement | null }): void {
 }
 
 /** Move the focus between the search, the groups and the skills with the arrow keys. */
-function move(event: KeyboardEvent, list: HTMLElement): void {
+function moveFocus(event: KeyboardEvent, list: HTMLElement): void {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step) return;
   const targets = [...list.querySelectorAll<HTMLElement>("input, summary, li a")].filter((element) => element.checkVisibility());

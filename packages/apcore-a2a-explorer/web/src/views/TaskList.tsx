@@ -14,7 +14,7 @@ import { usePages } from "./usePages";
 
 const PAGE_SIZE = 100;
 
-/** The list of tasks, with filters and a bar that cancels several at once. */
+/** The list of tasks, with filters and a button to cancel several tasks at once. */
 export function TaskList({ query }: { query: URLSearchParams }) {
   const listQuery = queryOf(query);
   const { tasks: listed, next, total, error, busy, load } = usePages(listQuery);
@@ -55,7 +55,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
   );
 }
 
-/** A filter for tasks by skill. The protocol has none, so it only applies to the loaded tasks. */
+/** A filter for tasks by skill. It applies only to the loaded tasks, because A2A has no such filter. */
 const usesSkill = (skill: string) => (task: Task) => !skill || skillOf(task).includes(skill);
 
 function queryOf(query: URLSearchParams): ListQuery {
@@ -63,13 +63,13 @@ function queryOf(query: URLSearchParams): ListQuery {
   return {
     state: (query.get("state") as TaskState) || undefined,
     contextId: query.get("context") || undefined,
-    // the URL may have been edited by hand
+    // users may edit the URL, so the date may be invalid
     changedAfter: Number.isNaN(after.getTime()) ? undefined : after.toISOString(),
     pageSize: PAGE_SIZE,
   };
 }
 
-/** The filters of the list. The fields follow the URL, except while the user is typing. */
+/** The filters of the list. The fields follow the URL, unless a field has just changed it. */
 function Filters({ query }: { query: URLSearchParams }) {
   const form = useRef<HTMLFormElement>(null);
   const writtenQuery = useRef<string | null>(null);
@@ -102,7 +102,7 @@ function Filters({ query }: { query: URLSearchParams }) {
         </select>
       </label>
       <label>
-        Skill (of the loaded tasks)
+        Skill (in loaded tasks only)
         <input name="skill" class="mono" placeholder="skill id" />
       </label>
       <label>

@@ -16,7 +16,7 @@ interface Props {
   holders?: Map<string, string>;
 }
 
-/** A table of tasks; on phones a list of cards. Columns that no task has a value for are left out. */
+/** A table of tasks; on phones, a list of cards. Principals are shown if known, attempts if a task has had several. */
 export function TaskTable({ tasks, chosen, choose, holders }: Props) {
   const facts = tasks.map(taskFacts);
   const hasPrincipal = facts.some((taskFact) => taskFact.principal);
@@ -45,7 +45,7 @@ export function TaskTable({ tasks, chosen, choose, holders }: Props) {
       <tbody role="rowgroup">
         {tasks.map((task, index) => (
           <tr key={task.id} role="row">
-            <td role="cell" class="select-cell"><Select task={task} isChosen={chosen.has(task.id)} toggle={toggle} /></td>
+            <td role="cell" class="select-cell"><TaskCheckbox task={task} isChosen={chosen.has(task.id)} toggle={toggle} /></td>
             <td role="cell" class="id-cell">
               <a class="mono" href={href("tasks", task.id)} title={task.id}>
                 {shortId(task.id)}
@@ -80,7 +80,7 @@ function Duration({ task }: { task: Task }) {
 }
 
 /** A checkbox for a task that can be canceled. */
-function Select({ task, isChosen, toggle }: { task: Task; isChosen: boolean; toggle: (id: string) => void }) {
+function TaskCheckbox({ task, isChosen, toggle }: { task: Task; isChosen: boolean; toggle: (id: string) => void }) {
   if (isTerminal(task.status.state)) return null;
   return (
     <label class="tick">

@@ -9,7 +9,7 @@ import { credentials } from "../state/credentials";
 import { whoami } from "../state/operate";
 import { go, href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
-import { addRun, rememberRun, runs, runFor, start } from "../state/runs";
+import { addRun, runs, runFor, showRun, start } from "../state/runs";
 import { version } from "../state/settings";
 import { getTask } from "../state/tasks";
 import type { Task } from "../protocol/types";
@@ -19,7 +19,7 @@ import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
 import { authorOf, MessageView } from "./MessageView";
 import { PushView } from "./PushView";
-import { Cancel, RunView } from "./RunView";
+import { CancelButton, RunView } from "./RunView";
 import { TraceView } from "./TraceView";
 import { When } from "./When";
 import { duration } from "./times";
@@ -43,7 +43,7 @@ export function TaskView({ id }: { id: string }) {
   void run?.changed.value;
   const task = currentTask(run, snapshot);
   const isOver = run !== undefined && !run.isActive;
-  // events lack the user's answers: after the run, load the history, which has them
+  // events lack the user's answers, but the history has them: load it after the run
   useEffect(() => {
     if (isOver) getTask(id).then(setSnapshot, () => {});
   }, [isOver, run]);
@@ -62,7 +62,7 @@ export function TaskView({ id }: { id: string }) {
         <button type="button" class="quiet" onClick={() => void load()}>
           Refresh
         </button>
-        {run && <Cancel run={run} />}
+        {run && <CancelButton run={run} />}
       </header>
       <Failure error={error} />
       {!task && !error && <p class="muted">Loading the task…</p>}
@@ -71,7 +71,7 @@ export function TaskView({ id }: { id: string }) {
       {run && (
         <RunView
           run={run}
-          onReply={(next) => rememberRun(`task ${id}`, next)}
+          onReply={(next) => showRun(`task ${id}`, next)}
           bare
           rerun={rerunOf(snapshot)}
         />
@@ -89,17 +89,17 @@ export function TaskView({ id }: { id: string }) {
   );
 }
 
-/** The task as it is now: of an ended task, the snapshot while its past events are replayed. */
+/** The current task. While the past events of an ended task are replayed, that is the snapshot. */
 const currentTask = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.isActive && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
-/** Show a task with its events if the agent streams, else its snapshot. */
+/** Show a task; if the agent streams, also load the task's events. */
 function showTask(task: Task): void {
   const key = `task ${task.id}`;
   runs.peek().get(key)?.stop();
   const run = runFor(task);
   run.task = task;
-  rememberRun(key, run);
+  showRun(key, run);
   if (!card.value?.capabilities.streaming) return;
   void run.watch().then(() => {
     // an agent that stores no events has none for a task that has ended
@@ -109,10 +109,10 @@ function showTask(task: Task): void {
   });
 }
 
-/** The name of the task's skill on the card, or its id. */
+/** The name of the task's skill, or the skill's id if the card does not list the skill. */
 const nameOf = (task: Task) => skillsById.value.get(skillOf(task))?.name ?? skillOf(task);
 
-/** A function that runs the skill of a task again with its first message; undefined if either is unknown. */
+/** A function that sends the user's first message to the skill of *task* again; undefined if either is unknown. */
 function rerunOf(task: Task | null): (() => void) | undefined {
   const skill = task ? skillOf(task) : "";
   const message = task?.history.find((message) => message.role === "user");

@@ -6,8 +6,8 @@ import { LongText } from "../parts/LongText";
 import type { Run, TimedEvent } from "../state/run";
 import { clockTime, duration } from "./times";
 
-const ROW = 30; // pixels
-const HEIGHT = 300; // pixels
+const ROW_HEIGHT = 30; // pixels
+const MAX_HEIGHT = 300; // pixels
 const OVERSCAN = 5; // rows rendered above and below the visible ones
 
 /** All events of a run; only the visible rows are rendered. */
@@ -21,15 +21,15 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
   }, [count]);
   const followScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current!;
-    isAtEnd.current = scrollTop + clientHeight >= scrollHeight - ROW;
+    isAtEnd.current = scrollTop + clientHeight >= scrollHeight - ROW_HEIGHT;
     setTop(scrollTop);
   };
   const choose = (index: number) => {
     const to = Math.min(Math.max(index, 0), count - 1);
     setChosen(to);
     const { scrollTop, clientHeight } = box.current!;
-    if (to * ROW < scrollTop) box.current!.scrollTop = to * ROW;
-    if ((to + 1) * ROW > scrollTop + clientHeight) box.current!.scrollTop = (to + 1) * ROW - clientHeight;
+    if (to * ROW_HEIGHT < scrollTop) box.current!.scrollTop = to * ROW_HEIGHT;
+    if ((to + 1) * ROW_HEIGHT > scrollTop + clientHeight) box.current!.scrollTop = (to + 1) * ROW_HEIGHT - clientHeight;
   };
   const moveByKey = (event: KeyboardEvent) => {
     const step = STEPS[event.key];
@@ -37,8 +37,8 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
     event.preventDefault();
     choose(chosen < 0 && Number.isFinite(step) ? count - 1 : chosen + step);
   };
-  const first = Math.max(0, Math.floor(top / ROW) - OVERSCAN);
-  const last = Math.min(count, first + Math.ceil(HEIGHT / ROW) + 2 * OVERSCAN);
+  const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - OVERSCAN);
+  const last = Math.min(count, first + Math.ceil(MAX_HEIGHT / ROW_HEIGHT) + 2 * OVERSCAN);
   const start = run.events[0]!.at;
   return (
     <details class="timeline" open>
@@ -46,7 +46,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
       <div
         ref={box}
         class="events"
-        style={{ height: `${Math.min(count * ROW + 2, HEIGHT)}px` }}
+        style={{ height: `${Math.min(count * ROW_HEIGHT + 2, MAX_HEIGHT)}px` }}
         role="listbox"
         aria-label="Events"
         aria-activedescendant={chosen >= first && chosen < last ? `event-${run.startedAt}-${chosen}` : undefined}
@@ -54,7 +54,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
         onScroll={followScroll}
         onKeyDown={moveByKey}
       >
-        <div class="spacer" style={{ height: `${count * ROW}px` }}>
+        <div class="spacer" style={{ height: `${count * ROW_HEIGHT}px` }}>
           {run.events.slice(first, last).map((timed, offset) => (
             <Row
               key={first + offset}
@@ -62,7 +62,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
               timed={timed}
               index={first + offset}
               start={start}
-              chosen={first + offset === chosen}
+              isChosen={first + offset === chosen}
               choose={choose}
             />
           ))}
@@ -91,30 +91,30 @@ interface RowProps {
   timed: TimedEvent;
   index: number;
   start: number | undefined;
-  chosen: boolean;
+  isChosen: boolean;
   choose: (index: number) => void;
 }
 
-function Row({ id, timed, index, start, chosen, choose }: RowProps) {
+function Row({ id, timed, index, start, isChosen, choose }: RowProps) {
   const { event } = timed;
   return (
     <div
       id={id}
       role="option"
-      aria-selected={chosen}
+      aria-selected={isChosen}
       class={`event is-${event.kind}`}
-      style={{ top: `${index * ROW}px` }}
+      style={{ top: `${index * ROW_HEIGHT}px` }}
       onClick={() => choose(index)}
     >
       <span class="mono number">{clockTime(timed.at)}</span>
-      <span class="muted number">{sinceOf(timed, start)}</span>
+      <span class="muted number">{offsetText(timed, start)}</span>
       <span class="kind">{kindOf(event)}</span>
-      <span class="event-summary">{aboutOf(event)}</span>
+      <span class="event-summary">{summaryOf(event)}</span>
     </div>
   );
 }
 
-const sinceOf = ({ at }: TimedEvent, start: number | undefined) =>
+const offsetText = ({ at }: TimedEvent, start: number | undefined) =>
   at === undefined || start === undefined ? "" : `+${duration(at - start)}`;
 
 function kindOf(event: StreamEvent): string {
@@ -122,7 +122,7 @@ function kindOf(event: StreamEvent): string {
   return event.append ? "chunk" : "artifact";
 }
 
-function aboutOf(event: StreamEvent): string {
+function summaryOf(event: StreamEvent): string {
   if (event.kind === "task") return event.task.status.state;
   if (event.kind === "message") return event.message.parts.map(previewOf).join(" ");
   if (event.kind === "artifact") return event.artifact.parts.map(previewOf).join(" ");
@@ -133,9 +133,9 @@ function aboutOf(event: StreamEvent): string {
 function previewOf(part: Part): string {
   if (part.text !== undefined) return part.text.slice(0, 200);
   if (part.raw !== undefined || part.url !== undefined) return part.filename || "file";
-  const names = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
+  const propertyCount = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
   // do not serialize large values only to truncate them
-  if (names > 20) return `${names} properties`;
+  if (propertyCount > 20) return `${propertyCount} properties`;
   const json = JSON.stringify(part.data, (_, value) => {
     if (typeof value === "bigint") return String(value);
     return typeof value === "string" && value.length > 80 ? `${value.slice(0, 80)}…` : value;

@@ -9,7 +9,7 @@ import { duration } from "./times";
 import { useApcoreRoute } from "./useApcoreRoute";
 
 const RUNNING_INTERVAL = 4_000; // milliseconds
-const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
+const ENDED_INTERVAL = 60_000; // milliseconds; notifications may still be delivered
 
 /** The spans of a task on a common time axis; nothing if there are none. */
 export function TraceView({ taskId, state }: { taskId: string; state: TaskState }) {
@@ -29,7 +29,7 @@ function Waterfall({ trace }: { trace: Trace }) {
   const start = Math.min(...spans.map((span) => span.start));
   const knownEnd = Math.max(...spans.map((span) => span.start + (span.seconds ?? 0) * 1000), start + 1);
   const isRunning = spans.some((span) => span.seconds === undefined);
-  // running spans have room even if the agent's clock is ahead of the browser's
+  // leave room for running spans, even if the agent's clock is ahead of the browser's
   const end = isRunning ? Math.max(now.value, knownEnd + (knownEnd - start) / 20) : knownEnd;
   return (
     <>
@@ -72,7 +72,7 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
   const hasAttributes = Object.keys(attributes).length > 0;
   const left = (100 * (span.start - start)) / length;
   const width = seconds === undefined ? 100 - left : (seconds * 100_000) / length;
-  const took = seconds === undefined ? "running" : duration(seconds * 1000);
+  const durationText = seconds === undefined ? "running" : duration(seconds * 1000);
   return (
     <>
       <tr role="row">
@@ -90,7 +90,7 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
         </td>
         <td role="cell" class="kind-cell" title={kind}>{kind}</td>
         <td role="cell" class="number">+{duration(span.start - start)}</td>
-        <td role="cell" class="number">{took}</td>
+        <td role="cell" class="number">{durationText}</td>
         <td role="cell" class="axis-cell" aria-hidden="true">
           <span class="track">
             <span
@@ -113,13 +113,13 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
   );
 }
 
-/** A name that may break after its dots. */
+/** A name with possible line breaks after its dots. */
 const Dotted = ({ name }: { name: string }) => (
   <>
-    {name.split(/(?<=\.)/).map((step, index) => (
+    {name.split(/(?<=\.)/).map((segment, index) => (
       <Fragment key={index}>
         {index > 0 && <wbr />}
-        {step}
+        {segment}
       </Fragment>
     ))}
   </>

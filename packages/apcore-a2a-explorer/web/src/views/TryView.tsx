@@ -51,7 +51,7 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
     // after the view has rendered the result
     setTimeout(() => reveal(result.current), 0);
   };
-  const send = (unchecked = false) => begin(() => submit(skill, draft, mode, unchecked));
+  const send = (skipsCheck = false) => begin(() => submit(skill, draft, mode, skipsCheck));
   const rerun = (earlier: Run) => begin(() => runAgain(skill, draft, earlier));
   const runOnCtrlEnter = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -71,7 +71,7 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
       </div>
       <div class="pane" ref={result}>
         <Choice label="Beside the input" options={["Result", "Code"]} value={shown} onChange={setShown} />
-        {/* hidden instead of removed, so that it keeps its state */}
+        {/* hidden instead of removed, so that the result keeps its state */}
         <div hidden={shown !== "Result"}>
           {run ? (
             <RunView
@@ -99,14 +99,14 @@ function Code({ skill, draft, mode }: { skill: Skill; draft: Draft; mode: SendMo
   return <Copies operation={operationOf(mode, partsOf(draft), sendParamsOf(skill, draft))} />;
 }
 
-/** The way to run a skill: the chosen one, if the agent can do it. */
+/** The mode to run a skill in: the chosen mode if the agent supports it, else a default. */
 function modeOf(chosen: SendMode | null): SendMode {
   const streams = card.value?.capabilities.streaming ?? false;
   if (chosen && (streams || chosen !== "stream")) return chosen;
   return streams ? "stream" : "send";
 }
 
-/** Scroll to the result if it begins above the screen or low on it, as on a phone. */
+/** Scroll to the result if its top is above the screen, or low on the screen as on phones. */
 function reveal(result: HTMLElement | null): void {
   if (!result) return;
   const { top } = result.getBoundingClientRect();
@@ -235,7 +235,7 @@ function RunBar({ skill, draft, isRunning, run }: RunBarProps) {
 }
 
 function ShareLink({ skill, draft }: { skill: Skill; draft: Draft }) {
-  const [copied, setCopied] = useState("");
+  const [status, setStatus] = useState("");
   if (draft.kind.value === "files") return null;
   const input: [string, string] =
     draft.kind.value === "text" ? ["text", draft.text.value] : ["input", draft.json.value];
@@ -245,16 +245,16 @@ function ShareLink({ skill, draft }: { skill: Skill; draft: Draft }) {
       await navigator.clipboard.writeText(
         `${page}${href("skills", skill.id)}?${new URLSearchParams([input])}`,
       );
-      setCopied("Link copied.");
+      setStatus("Link copied.");
     } catch {
-      setCopied("The browser blocked copying.");
+      setStatus("The browser blocked copying.");
     }
-    setTimeout(() => setCopied(""), 4000);
+    setTimeout(() => setStatus(""), 4000);
   };
   return (
     <span class="share">
       <span role="status" class="muted">
-        {copied}
+        {status}
       </span>
       <button type="button" class="quiet share-button" title="Copy link" onClick={() => void copy()}>
         <Icon name="link" />
@@ -284,7 +284,7 @@ function sendParamsOf(skill: Skill, draft: Draft): SendParams {
   };
 }
 
-function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) {
+function submit(skill: Skill, draft: Draft, mode: SendMode, skipsCheck: boolean) {
   if (draft.kind.value === "data" && draft.jsonError.value) {
     document.getElementById("json-input")?.focus();
     return undefined;
@@ -293,7 +293,7 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) 
     draft.errors.value = [{ field: "", message: "Choose a file first.", local: true }];
     return undefined;
   }
-  draft.errors.value = unchecked ? [] : check(skill, draft);
+  draft.errors.value = skipsCheck ? [] : check(skill, draft);
   if (draft.errors.value.length) {
     focusFirstError();
     return undefined;
@@ -301,7 +301,7 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) 
   return addAndWatch(skill, draft, start(mode, partsOf(draft), sendParamsOf(skill, draft)));
 }
 
-/** Run with the input of an earlier run, and show that input if the form can. */
+/** Run the skill with the input of an earlier run, and fill in that input if the draft can show it. */
 function runAgain(skill: Skill, draft: Draft, { sent }: Run): Run | undefined {
   if (!("message" in sent)) return undefined;
   const { message, options } = sent;
@@ -311,7 +311,7 @@ function runAgain(skill: Skill, draft: Draft, { sent }: Run): Run | undefined {
   return addAndWatch(skill, draft, start(mode, message.parts, sendParams));
 }
 
-/** Add a run to the history; when it ends, show its errors at the fields. */
+/** Add a run to the history; when the run ends, show its errors at the fields. */
 function addAndWatch(skill: Skill, draft: Draft, run: Run): Run {
   addRun(skill.id, run);
   const stop = run.changed.subscribe(() => {

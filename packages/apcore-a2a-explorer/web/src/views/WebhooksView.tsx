@@ -10,7 +10,7 @@ const STATES = { All: "all", Active: "active", Failed: "failed" };
 type Shown = keyof typeof STATES;
 const MAX_WEBHOOKS = 50;
 
-/** The webhooks of all tasks that the caller may see. */
+/** The latest webhooks of the tasks that the caller may see. */
 export function WebhooksView() {
   const [shown, setShown] = useState<Shown>("All");
   const { data, error, load } = useApcoreRoute(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);

@@ -1,7 +1,7 @@
 import { now } from "../state/clock";
 import { relativeTime, exactTime } from "./times";
 
-/** A time relative to now, with the exact one in the tooltip. */
+/** A time relative to now, with the exact time in the tooltip. */
 export function When({ time }: { time: number | string | undefined }) {
   const date = new Date(time ?? NaN);
   if (Number.isNaN(date.getTime())) return null;

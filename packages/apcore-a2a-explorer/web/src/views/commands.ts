@@ -22,7 +22,7 @@ export interface Command {
 
 const MAX_SKILLS = 8;
 const MAX_TASKS = 5;
-const MIN_ID_LENGTH = 6; // shorter texts are not taken for task ids
+const MIN_ID_LENGTH = 6; // characters; shorter texts are never treated as task ids
 
 /** The commands that match *query*, best first. */
 export function commandsFor(query: string): Command[] {
@@ -47,7 +47,7 @@ function skills(query: string): Command[] {
   return matchingSkills.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
 }
 
-/** Known tasks whose ids contain *text*; if there are none, *text* itself if it may be an id. */
+/** Known tasks whose ids contain *text*; if there are none, a guessed task if *text* looks like an id. */
 function tasks(text: string): [known: Command[], guessed: Command[]] {
   if (text.length < 2 || /\s/.test(text)) return [[], []];
   const tasksOfRuns = [...histories.value.values()].flat().flatMap(({ task, skillId }) => (task ? [[task.id, skillId] as const] : []));
@@ -64,7 +64,7 @@ function tasks(text: string): [known: Command[], guessed: Command[]] {
 }
 
 function views(): Command[] {
-  const all: [string, string][] = [
+  const commonViews: [string, string][] = [
     ["skills", "Skills"],
     ["tasks", "Tasks"],
     ["inbox", "Inbox"],
@@ -74,7 +74,7 @@ function views(): Command[] {
   const operatorViews = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
     apcoreViews.value.has(name),
   );
-  return [...all, ...operatorViews].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
+  return [...commonViews, ...operatorViews].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
 }
 
 function actions(): Command[] {
@@ -84,7 +84,7 @@ function actions(): Command[] {
     action("New conversation", () => go(href("conversations", "new"))),
     action("Light theme", () => (theme.value = "light")),
     action("Dark theme", () => (theme.value = "dark")),
-    action("Theme of the system", () => (theme.value = "system")),
+    action("System theme", () => (theme.value = "system")),
     action(`Use A2A ${otherVersion}`, () => (version.value = otherVersion)),
     credentials.value ? action("Sign out", signOut) : action("Sign in", () => (signingIn.value = { reason: "" })),
   ];

@@ -34,11 +34,11 @@ export function relativeTime(time: number, now: number): string {
   return RELATIVE.format(Math.trunc(distance / 1000), "second");
 }
 
-/** The date and time with its zone. */
+/** The date and time, with the time zone. */
 export const exactTime = (date: Date) =>
   date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-/** The end of a long *id*: ids begin with the time, so those of the same minute begin alike. */
+/** Shorten a long *id* to its end: ids begin with a time, so many share their first characters. */
 export const shortId = (id: string) => (id.length > 13 ? `…${id.slice(-8)}` : id);
 
 /** A remaining time of *milliseconds* in words, such as "58 min left". */

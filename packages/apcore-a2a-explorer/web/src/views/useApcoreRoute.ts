@@ -6,17 +6,17 @@ import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
 
-/** The response of a route below `/apcore/`, polled while the page is visible, if the agent has the route. */
-export function useApcoreRoute<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
+/** Poll a route below `/apcore/` while the page is visible; stop if the agent lacks or forbids the route. */
+export function useApcoreRoute<T>(path: string, read: (response: unknown) => T, interval = INTERVAL) {
   const [data, setData] = useState<T | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const latest = useRef(path);
-  latest.current = path;
+  const latestPath = useRef(path);
+  latestPath.current = path;
   const load = async () => {
     try {
-      const answer = read(await callApcoreRoute(path));
-      if (latest.current !== path) return false;
-      setData(answer);
+      const response = read(await callApcoreRoute(path));
+      if (latestPath.current !== path) return false;
+      setData(response);
       setError(null);
       return true;
     } catch (failure) {

@@ -1,12 +1,12 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** The current time, updated each second while *running*. */
-export function useClock(running: boolean): number {
+/** The current time, updated every second while *isRunning*. */
+export function useClock(isRunning: boolean): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
-    if (!running) return;
+    if (!isRunning) return;
     const timer = setInterval(() => setNow(Date.now()), 1000);
     return () => clearInterval(timer);
-  }, [running]);
+  }, [isRunning]);
   return now;
 }

@@ -10,21 +10,21 @@ import { usePoll } from "./usePoll";
 const INTERVAL = 4_000; // milliseconds
 const MAX_TASKS = 200; // in one request
 
-/** The replicas that run tasks, by task id; undefined if unknown or if replicas share no store. */
+/** The replicas that run *tasks*, by task id; undefined if unknown, or if replicas cannot share the store. */
 export function useLeases(tasks: Task[]): Map<string, string> | undefined {
   const [leases, setLeases] = useState<Leases | null>(null);
-  const running = tasks.filter((task) => !isSettled(task.status.state)).slice(0, MAX_TASKS);
-  const ids = running.map((task) => encodeURIComponent(task.id)).join(",");
-  const latest = useRef(ids);
-  latest.current = ids;
+  const unsettledTasks = tasks.filter((task) => !isSettled(task.status.state)).slice(0, MAX_TASKS);
+  const ids = unsettledTasks.map((task) => encodeURIComponent(task.id)).join(",");
+  const latestIds = useRef(ids);
+  latestIds.current = ids;
   const isOperator = apcoreViews.value.has("now");
   const load = async () => {
     if (!isOperator || leases?.isShared === false) return false;
     try {
-      const answer = readLeases(await callApcoreRoute(`leases?tasks=${ids}`));
-      if (latest.current !== ids) return false;
-      setLeases(answer);
-      return answer.isShared;
+      const response = readLeases(await callApcoreRoute(`leases?tasks=${ids}`));
+      if (latestIds.current !== ids) return false;
+      setLeases(response);
+      return response.isShared;
     } catch (error) {
       setLeases(null);
       return !meansNoRoute(error);

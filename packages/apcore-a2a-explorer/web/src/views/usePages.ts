@@ -5,7 +5,7 @@ import { live } from "../state/live";
 import { version } from "../state/settings";
 import { getTask, listTasks } from "../state/tasks";
 
-/** Tasks page by page; loads them again when *query* changes. */
+/** Load tasks page by page. Start again when *query*, the version or the credentials change. */
 export function usePages(
   query: ListQuery,
   read: (query: ListQuery) => Promise<TaskPage> = listTasks,

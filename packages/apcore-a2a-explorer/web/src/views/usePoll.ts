@@ -1,7 +1,7 @@
 import { useEffect } from "preact/hooks";
 
 /**
- * Call *load* now, and every *interval* milliseconds while the page is visible, until it returns
+ * Call *load* now, and every *interval* milliseconds while the page is visible, until *load* returns
  * false. Begin again when a dependency changes.
  */
 export function usePoll(load: () => Promise<unknown>, interval: number, dependencies: unknown[] = []): void {
