@@ -1,7 +1,7 @@
 """Look up known vulnerabilities in the locked dependencies (NFR-SEC-005).
 
-Exit codes: 0 if there are none, 1 if there are some or pip-audit fails, 77 if no package could be
-looked up, as when the package index has no database of vulnerabilities.
+Exit codes: 0 if none was found, 1 if one was found or the audit failed, 77 if no package could be
+looked up, for example because the package index has no database of vulnerabilities.
 """
 
 import json
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
 PIP_AUDIT = "pip-audit>=2.9,<3"
 ERROR_LINES = 10
-"""How many of the last lines of pip-audit's error output are shown."""
+"""Number of lines to show from the end of pip-audit's error output."""
 
 
 class AuditError(Exception):
@@ -25,15 +25,15 @@ class AuditError(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """Result of pip-audit: number of packages looked up and skipped, and a line per finding."""
+    """Result of pip-audit: numbers of packages looked up and skipped, and a line per finding."""
 
     looked_up: int
     skipped: int
     findings: list[str]
 
     @property
-    def code(self) -> int:
-        """The exit code."""
+    def exit_code(self) -> int:
+        """The exit code of this program."""
         if self.findings:
             return 1
         return 0 if self.looked_up else SKIPPED
@@ -45,8 +45,8 @@ class Report:
         return "\n".join([*self.findings, counts])
 
 
-def read(document: Any) -> Report:
-    """Parse the JSON that pip-audit prints."""
+def parse_report(document: Any) -> Report:
+    """Make a report of the JSON document that pip-audit prints."""
     packages = document["dependencies"]
     audited = [package for package in packages if "vulns" in package]
     findings = [
@@ -75,7 +75,7 @@ def audit(uv: str) -> Report:
             [*command, "-r", requirements], cwd=ROOT, capture_output=True, text=True
         )
     try:
-        return read(json.loads(process.stdout))
+        return parse_report(json.loads(process.stdout))
     except ValueError:
         last_lines = process.stderr.strip().splitlines()[-ERROR_LINES:]
         raise AuditError("\n".join(["pip-audit failed:", *last_lines])) from None
@@ -87,4 +87,4 @@ if __name__ == "__main__":
     except AuditError as error:
         sys.exit(str(error))
     print(report)
-    sys.exit(report.code)
+    sys.exit(report.exit_code)

@@ -20,9 +20,9 @@ VERSION = re.compile(
 def main(version: str) -> None:
     """Write *version* into each project and each pin of a sibling."""
     for path in sorted(PACKAGES.glob("*/pyproject.toml")):
-        text, changes = VERSION.subn(rf"\g<before>{version}", path.read_text(encoding="utf-8"))
+        text, count = VERSION.subn(rf"\g<before>{version}", path.read_text(encoding="utf-8"))
         path.write_text(text, encoding="utf-8")
-        print(f"{path.parent.name}: {changes} places")
+        print(f"{path.parent.name}: {count} places changed")
 
 
 if __name__ == "__main__":

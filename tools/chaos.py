@@ -144,7 +144,7 @@ def table(results: Sequence[Result]) -> str:
     """Return a table of the results and their measurements."""
     lines = [
         "",
-        f"{'scenario':10} {'measured':44} {'count':>5} {'median':>8} {'most':>8} {'limit':>8}",
+        f"{'scenario':10} {'measured':44} {'count':>5} {'median':>8} {'max':>8} {'limit':>8}",
     ]
     for result in results:
         outcome = "WRONG" if result.error else "nothing lost"

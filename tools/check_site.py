@@ -21,11 +21,11 @@ ON_DEMAND = {
 }
 """Hosts that the theme's script calls only on pages with this markup."""
 NAMESPACE_HOSTS = {"//www.w3.org"}
-"""Hosts in names of XML namespaces."""
+"""Hosts that are only in names of XML namespaces and are never called."""
 
 
 class Page(HTMLParser):
-    """The addresses that a page loads.
+    """Parser of a page, for the addresses that the page loads.
 
     Attributes:
         addresses: The addresses in its elements and its styles.
@@ -67,14 +67,14 @@ def foreign_addresses(path: Path, pages: str) -> Iterator[str]:
         case ".css":
             yield from filter(FOREIGN.match, CSS_URL.findall(text))
         case ".js":
-            # every page has "<html", so hosts that are not called on demand always count
+            # hosts missing from ON_DEMAND always count, because every page has "<html"
             for _, host in SCRIPT_URL.findall(text):
                 if host not in NAMESPACE_HOSTS and ON_DEMAND.get(host, "<html") in pages:
                     yield host
 
 
 def main(site: Path) -> int:
-    """Print the foreign addresses in *site*; return 1 if there are any or no pages, else 0."""
+    """Print the foreign addresses in *site*; return 1 if there are any or *site* has no pages."""
     pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     files = sorted(path for path in site.rglob("*") if path.suffix in {".html", ".css", ".js"})
     problems = [

@@ -1,8 +1,9 @@
 """Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
 
 Each wheel is installed with only its declared dependencies: first without extras, then with each
-extra in `IMPORTS`, to import the module named there. With `all`, every public name must be
-importable. Of the other extras, such as those of frameworks, only the requirements are resolved.
+extra in `IMPORTS`, to import that extra's module. With the extra `all`, every public name must be
+importable. Other extras, such as those of frameworks, are not installed: their requirements are
+only resolved.
 """
 
 import os
@@ -23,7 +24,7 @@ IMPORTS = {
     "server": "apcore_a2a_server.app.serve",
     "sqlite": "apcore_a2a_server.store.sqlite",
 }
-"""A module that needs the extra, for each extra of any distribution."""
+"""For each extra to install, in any distribution: a module that needs the extra."""
 UV = os.environ.get("UV", "uv")  # `uv run` sets it to its own path
 
 
@@ -68,7 +69,7 @@ def check(wheel: Path) -> int:
     for extras, statement in cases.items():
         ok = runs(wheel, extras, statement) if statement else resolves(wheel, extras)
         failures += not ok
-        checked = statement or "can be resolved"
+        checked = statement or "resolve the requirements"
         print("ok  " if ok else "FAIL", f"{module}{extras}: {checked}", flush=True)
     return failures
 

@@ -20,7 +20,7 @@ FENCE_OPTIONS = re.compile(r'(```\w+)(?: \w+="[^"]*")+ *$')
 
 
 class Doctests(Extension):
-    """A Markdown extension that puts all examples in fences without test options."""
+    """The Markdown extension that runs `Fences`."""
 
     def extendMarkdown(self, md: Any) -> None:
         """Register the preprocessor to run before the one that parses fences (priority 25)."""

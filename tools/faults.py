@@ -45,7 +45,7 @@ class Fault:
         path: The file it is seeded in, from the root of the repository.
         old: The right code, which is in the file exactly once.
         new: The wrong code.
-        tests: The tests that should find it, as pytest takes them.
+        tests: The tests that should find it, as arguments for pytest.
     """
 
     name: str
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "engine-answers-an-earlier-question",
-        "A late answer to an earlier question is taken as the answer to the present one.",
+        "A late answer to an earlier question is taken as the answer to the current one.",
         f"{SERVER}/engine/change.py",
         " or pause not in (None, current.resume)",
         "",
@@ -371,7 +371,7 @@ def run(root: Path, faults: Sequence[Fault], pytest_arguments: Sequence[str]) ->
 
 @contextmanager
 def seeded(root: Path, fault: Fault) -> Iterator[None]:
-    """Seed a fault in its file; afterwards restore the file to the byte.
+    """Seed a fault in its file; afterwards restore the file byte for byte.
 
     Raises:
         BrokenError: The fault cannot be seeded.

@@ -111,6 +111,7 @@ class Item(BaseModel):
     images: list[Image] | None = None
 
 
+# Name, type, and JSON values that the type accepts
 TYPES: list[tuple[str, Any, list[Any]]] = [
     ("string", str, ["a", "two\nlines"]),
     ("limited string", Annotated[str, Field(min_length=2, max_length=5)], ["abc"]),
@@ -178,6 +179,7 @@ PET = {
     "properties": {"petType": {"type": "string"}, "name": {"type": "string"}},
 }
 
+# Name, schema, and JSON values that the schema accepts
 HAND_WRITTEN: list[tuple[str, Any, list[Any]]] = [
     ("true", True, [1, {"a": 1}]),
     ("empty", {}, ["a", [1]]),
@@ -225,9 +227,9 @@ HAND_WRITTEN: list[tuple[str, Any, list[Any]]] = [
 
 
 def entries() -> Iterator[dict[str, Any]]:
-    """Yield each entry's name, schema and inputs; each value is the member `value` of an input."""
-    for name, kind, values in TYPES:
-        model = create_model("Input", value=(kind, ...))
+    """Yield the name, schema and inputs of each entry; an input is an object `{"value": …}`."""
+    for name, value_type, values in TYPES:
+        model = create_model("Input", value=(value_type, ...))
         inputs = [{"value": value} for value in values]
         for valid_input in inputs:
             model.model_validate_json(json.dumps(valid_input))

@@ -1,8 +1,9 @@
 """The command line of `tools/frameworks`: the tests of each bridge with its framework.
 
-Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
-them can't be installed together. Later runs reuse the environment. The versions are the newest at
-the time of the installation or, with `--lowest`, the lowest that the bridges' extras allow.
+Each framework is installed into a separate environment in `.cache/frameworks`, because some
+frameworks can't be installed together. Later runs reuse the environment. The versions are the
+newest at the time of the installation or, with `--lowest`, the lowest that the bridges' extras
+allow.
 """
 
 import argparse
@@ -21,7 +22,7 @@ UV = os.environ.get("UV", "uv")
 DISTRIBUTIONS = ("core", "client", "server", "auth", "bridges", "remote")
 TEST_TOOLS = ("anyio", "coverage", "filelock", "httpx", "pytest", "trustme")
 MIN_COVERAGE = 90
-"""Lines and branches of a bridge that its tests must run, in percent."""
+"""Lowest coverage of a bridge by its tests: lines and branches, in percent."""
 TIMEOUT = 600
 """Seconds for the tests of one framework."""
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if unknown := {*options.names} - FRAMEWORKS.keys():
-        parser.error(f"there is no {min(unknown)}; choose {', '.join(FRAMEWORKS)}")
+        parser.error(f"unknown framework: {min(unknown)}; choose from {', '.join(FRAMEWORKS)}")
     names = options.names or FRAMEWORKS
     rows = [
         _test_framework(name, reinstalls=options.full, uses_lowest=options.lowest) for name in names
@@ -107,7 +108,7 @@ def _requirements_of(name: str, *, uses_lowest: bool) -> list[str]:
 
 
 def _test(name: str, environment: Path, *, uses_lowest: bool) -> str:
-    """Run the tests, and return the last line of pytest.
+    """Run the tests, and return the last line of pytest's output.
 
     With the lowest versions, warnings do not fail tests: those versions use features that later
     releases of their dependencies deprecate.
@@ -123,7 +124,7 @@ def _test(name: str, environment: Path, *, uses_lowest: bool) -> str:
             command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {TIMEOUT} s"
+        return f"not finished after {TIMEOUT} s"
     if run.returncode:
         print(run.stdout)
     lines = run.stdout.strip().splitlines() or [run.stderr.strip()[-200:]]
@@ -137,13 +138,13 @@ def _coverage(environment: Path) -> str:
     if run.returncode:
         print(run.stdout)
     total = run.stdout.split()[-1:] or ["unknown"]
-    failed = f" failed: it must be {MIN_COVERAGE} %" if run.returncode else ""
+    failed = f" failed: it must be at least {MIN_COVERAGE} %" if run.returncode else ""
     return f"{total[0]}{failed}"
 
 
 def _coverage_command(environment: Path, action: str) -> list[str]:
     python, data = environment / "bin" / "python", environment / "coverage"
-    # this project's configuration of coverage leaves the bridges out
+    # `--rcfile=`, because the configuration in pyproject.toml omits the bridges of frameworks
     return [str(python), "-m", "coverage", action, "--rcfile=", f"--data-file={data}"]
 
 

@@ -40,14 +40,14 @@ def main(
     first_seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"{options.cases:,} cases, --seed {first_seed}", flush=True)
     make_target, strategy = TARGETS.get(options.kind, (make_agent, cases()))
-    with make_target() as agent:
+    with make_target() as target:
         try:
-            _fuzz(agent, strategy, options.cases, first_seed)
+            _fuzz(target, strategy, options.cases, first_seed)
         except KeyboardInterrupt:
-            print(f"interrupted after {agent.outcomes.total():,} cases, nothing found")
+            print(f"interrupted after {target.outcomes.total():,} cases, nothing found")
             return 130
         except Exception as error:  # any failed check ends the run
-            print(_report(error, agent.defect))
+            print(_report(error, target.defect))
             return 1
     print("nothing found")
     return 0
@@ -87,26 +87,26 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _fuzz(agent: Target, strategy: SearchStrategy[Any], number: int, first_seed: int) -> None:
+def _fuzz(target: Target, strategy: SearchStrategy[Any], case_count: int, first_seed: int) -> None:
     started = time.monotonic()
-    for done in range(0, number, ROUND):
+    for done in range(0, case_count, ROUND):
         profile = settings(
-            max_examples=min(ROUND, number - done),
+            max_examples=min(ROUND, case_count - done),
             deadline=None,
             database=None,
             report_multiple_bugs=False,
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
-        seed(first_seed + done)(profile(given(strategy)(agent.check)))()
-        _show(agent, time.monotonic() - started)
-    agent.check_leftovers()
+        seed(first_seed + done)(profile(given(strategy)(target.check)))()
+        _show(target, time.monotonic() - started)
+    target.check_leftovers()
 
 
-def _show(agent: Target, seconds: float) -> None:
+def _show(target: Target, seconds: float) -> None:
     """Print a line about the responses so far."""
-    total = agent.outcomes.total()
-    shares = [f"{name} {100 * n / total:.0f} %" for name, n in agent.outcomes.most_common(6)]
+    total = target.outcomes.total()
+    shares = [f"{name} {100 * n / total:.0f} %" for name, n in target.outcomes.most_common(6)]
     print(f"{total:9,} cases {seconds:6.0f} s   {', '.join(shares)}", flush=True)
 
 
@@ -116,7 +116,10 @@ def _report(error: Exception, defect: Defect | None) -> str:
         notes: list[str] = getattr(error, "__notes__", [])  # Hypothesis shows the case
         return "\n".join([f"\nCheck failed: {_short(error)}", *notes])
     names = [name for name in KINDS if name.encode() in defect.case.body]
-    lines = [f"where {name} is a task of {' that is '.join(KINDS[name])}" for name in names]
+    lines = [
+        "where {} is the id of a task of skill {} in state {}".format(name, *KINDS[name])
+        for name in names
+    ]
     if isinstance(error, Flaky):
         lines.append("(the request alone does not cause the error: earlier requests matter)")
     reply = f"HTTP {defect.reply.status} {defect.reply.body.decode(errors='replace')[:2000]}"

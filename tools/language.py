@@ -1,4 +1,4 @@
-"""Check that the code is in plain English: docstrings that say what a thing is or does, no riddles.
+"""Check that docstrings, names of tests and comments are in plain English.
 
 Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and no line
 may have "nobody" or "somebody": write caller, client, replica or operator.
@@ -15,7 +15,7 @@ PRONOUN = re.compile(r"(test_)?(what|who|whose|whom)(?![a-z])", re.IGNORECASE)
 INDEFINITE = re.compile(r"(?<![a-z])(nobody|somebody)(?![a-z])", re.IGNORECASE)
 
 EXEMPT = {
-    "tools/language.py": "names the words",
+    "tools/language.py": "contains the forbidden words",
 }
 """Files that are not checked, each with the reason."""
 

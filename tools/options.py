@@ -1,4 +1,4 @@
-"""Write `docs/options.md` from the options' declarations: `python -m tools.options`."""
+"""Write the tables of `docs/options.md`: `python -m tools.options`."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def _row(option: Option) -> str:
 
 
 def _keyword(option: Option) -> str:
-    """Return the option as it is written in Python; empty if only the command has it."""
+    """Return how to set the option in Python; "" if only the command has this option."""
     if option in options_of(Limits):
         return f"`limits=Limits({option.field}=…)`"
     if option in options_of(PushSettings, "push_"):

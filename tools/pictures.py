@@ -1,4 +1,4 @@
-"""The command line of `tools/pictures`: screenshots of the explorer for docs/explorer.md."""
+"""Take the screenshots of the explorer for docs/explorer.md."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ SCROLL_TO_TOP = "(element) => element.scrollIntoView()"
 
 @contextmanager
 def demo() -> Iterator[str]:
-    """Serve the demo's agent, with a file to delete."""
+    """Serve the example skills, with a file for `files.delete`; yield the URL."""
     with TemporaryDirectory() as folder:
         Path(folder, "reports").mkdir()
         Path(folder, "reports", "2019.txt").write_text("profit", encoding="utf-8")
@@ -33,9 +33,9 @@ def demo() -> Iterator[str]:
             yield url
 
 
-def fill_in(page: Page, preset: str) -> None:
-    """Fill in the form from an example of the skill."""
-    page.get_by_role("button", name=preset).click()
+def fill_in(page: Page, example: str) -> None:
+    """Fill in the form from the skill's example with the title *example*."""
+    page.get_by_role("button", name=example).click()
 
 
 def show_agent(visit: Visit) -> None:
@@ -77,7 +77,7 @@ def show_tasks(visit: Visit) -> None:
 
 
 def show_performance(visit: Visit) -> None:
-    """Show the figures of the skills, with the details of one."""
+    """Show the metrics of the skills, with the details of one skill."""
     page = visit.go("performance")
     page.get_by_role("button", name="Details of jobs.countdown").click()
     expect(page.get_by_role("heading", name="Slowest")).to_be_visible()

@@ -1,14 +1,13 @@
 """Check the size of functions and modules, and the length of local names.
 
-Code lines are all lines except blank lines, comments and docstrings; of a function, only the body
-counts. In the median and the percentile, the body of a nested function counts only for the nested
-one; for the upper bound it also counts for the outer one, since a reader has to read all of it.
-Functions without code, as in protocols and overloads, are left out.
+Code lines are all lines except blank lines, comments and docstrings. Of a function, only the body
+counts. The lines of a nested function count for the outer function only in the upper bound, not in
+the median and the percentile. Functions without code, as in protocols and overloads, are left out.
 
-A module below 40 lines is tiny: hardly worth a file. At most one in ten may be tiny; `__init__.py`
-and `__main__.py` do not count.
+A module with fewer than 40 lines is tiny: hardly worth a file. At most one module in ten may be
+tiny; `__init__.py` and `__main__.py` do not count.
 
-Local names are the parameters and variables of a function, each name once per function.
+Local names are the parameters and variables of a function, each counted once per function.
 """
 
 import ast
@@ -24,7 +23,7 @@ from statistics import mean, median
 MAX_MEDIAN, MAX_P95, MAX_FUNCTION_LINES = 8, 35, 50  # code lines of a function's body
 MAX_MODULE_LINES, TINY = 500, 40  # lines of any kind in a module
 MAX_TINY_SHARE = 0.1  # of all modules
-MIN_NAME = 6.5  # characters; the least mean length of local names in each of NAME_FOLDERS
+MIN_MEAN_LENGTH = 6.5  # characters; of the local names in each of NAME_FOLDERS
 NAME_FOLDERS = (
     "apcore_a2a_client",
     "apcore_a2a_server/engine",
@@ -66,11 +65,11 @@ class Module:
 
 def lines_of(*nodes: ast.stmt) -> set[int]:
     """Return the line numbers that *nodes* span, including decorators."""
-    starts = ((min([n.lineno, *decorators_of(n)]), n.end_lineno or n.lineno) for n in nodes)
+    starts = ((min([n.lineno, *decorator_lines(n)]), n.end_lineno or n.lineno) for n in nodes)
     return {line for start, end in starts for line in range(start, end + 1)}
 
 
-def decorators_of(node: ast.stmt) -> list[int]:
+def decorator_lines(node: ast.stmt) -> list[int]:
     """Return the line numbers on which the decorators of *node* start."""
     return [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
 
@@ -168,7 +167,7 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
     if counts and median(counts) > MAX_MEDIAN:
         yield f"{name}: the median function has {median(counts):g} lines, more than {MAX_MEDIAN}"
     if percentile_95(counts) > MAX_P95:
-        yield f"{name}: 95th percentile {percentile_95(counts)} lines, more than {MAX_P95}:"
+        yield f"{name}: the 95th percentile is {percentile_95(counts)} lines, more than {MAX_P95}:"
         yield from (
             f"    {f.location}: {f.own_lines} lines" for f in functions if f.own_lines > MAX_P95
         )
@@ -185,7 +184,7 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
 
 
 def tiny_excess(modules: list[Module]) -> Iterator[str]:
-    """Yield the tiny modules if there are too many."""
+    """Yield messages about the tiny modules if too many modules are tiny."""
     tiny_modules, count = find_tiny_modules(modules)
     if len(tiny_modules) > MAX_TINY_SHARE * count:
         limit = f"more than {MAX_TINY_SHARE:.0%}"
@@ -223,16 +222,17 @@ def main(packages: Path) -> int:
     for name, modules in rows.items():
         print(row(name, modules))
     means = mean_name_lengths(everything)
-    print(f"\nmean length of local names, must be at least {MIN_NAME:g} characters:")
+    print(f"\nmean length of local names, must be at least {MIN_MEAN_LENGTH:g} characters:")
     print(*(f"    {folder:26}{length:.2f}" for folder, length in means.items()), sep="\n")
     exceeded = dict.fromkeys(
         line for name, modules in rows.items() for line in excesses(name, modules)
     )
     exceeded |= dict.fromkeys(tiny_excess(everything))
     exceeded |= {
-        f"{folder}: the mean local name has {length:.2f} characters, fewer than {MIN_NAME:g}": None
+        f"{folder}: local names have {length:.2f} characters on average, "
+        f"fewer than {MIN_MEAN_LENGTH:g}": None
         for folder, length in means.items()
-        if length < MIN_NAME
+        if length < MIN_MEAN_LENGTH
     }
     print(*(["\nout of bounds:", *exceeded] if exceeded else []), sep="\n")
     return 1 if exceeded else 0

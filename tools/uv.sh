@@ -3,7 +3,7 @@
 # $venv, and `run_module MODULE ARGUMENT...` runs a module of the checkout at $root from any directory.
 # Everything is installed inside the checkout, from PyPI.
 
-unset VIRTUAL_ENV # an environment activated in the caller's shell belongs to another project
+unset VIRTUAL_ENV # an environment activated in the caller's shell may belong to another project
 UV_PYTHON_DOWNLOADS=${UV_PYTHON_DOWNLOADS:-never}
 export UV_PYTHON_DOWNLOADS
 venv=${UV_PROJECT_ENVIRONMENT:-.venv}
@@ -13,7 +13,7 @@ fail() {
     exit 1
 }
 
-# Print the interpreters from 3.11 on, newest first, but 3.14 after those up to 3.13. Each is run once, since a
+# Print the interpreters of Python 3.13, 3.12 and 3.11, then those of newer versions. Each name is run, because a
 # name in PATH may be a shim for a version that is not installed.
 pythons() {
     for name in python3 python3.11 python3.12 python3.13 python3.14; do
@@ -33,7 +33,8 @@ is_recent_uv() {
     esac
 }
 
-# A virtual environment works even if the system's pip refuses to install; --target needs no venv module.
+# Install uv into a virtual environment, because the system's pip may refuse to install; without the venv
+# module, install it with --target.
 install_uv() {
     "$python" -m venv .cache/uv && .cache/uv/bin/python -m pip install uv && return
     rm -rf .cache/uv
@@ -52,7 +53,7 @@ $log
 Install the venv module (Debian, Ubuntu: apt install python3-venv) or uv itself, then try again."
 }
 
-# The first sync uses UV_PYTHON, or else the first interpreter of `pythons`; an existing environment keeps its own.
+# The first sync uses UV_PYTHON, or else the first interpreter of `pythons`; an existing environment keeps its interpreter.
 prepare() {
     python=$(pythons | head -n 1)
     find_uv

@@ -3,8 +3,8 @@
 Usage: python tools/wire_types.py [FILE]
 
 They come from the protobuf definition of A2A 1.0, and from the JSON schema of 0.3. The type of an
-object maps each member to its type, with a `!` after it if the member is required; the extra key
-`?` lists the members of which exactly one is present. Other types are texts: `string`, `Part[]`
+object maps each member to its type, which ends with `!` if the member is required. The extra key
+`?` lists members; exactly one of them must be present. Other types are strings: `string`, `Part[]`
 for a list, `string{}` for a map, `=user` for a constant, and `Task|Message` for alternatives.
 """
 
@@ -39,7 +39,7 @@ def types_1_0() -> tuple[Types, Types]:
 
 
 def _add_message(message: Any, types: Types) -> str:
-    """Add the type of a message, and the types of its members, to *types*; return its name."""
+    """Add the types of a message and of its members to *types*; return the message's type."""
     if message.full_name == "google.protobuf.Empty":
         return "object|null"
     name: str = message.name
@@ -96,7 +96,7 @@ def types_0_3() -> tuple[Types, Types]:
 
 
 def _schema_type(schema: Any, definitions: Any, types: Types) -> str:
-    """Return the type of a schema; add to *types* those that it refers to."""
+    """Return the type of a schema; add the types of its references to *types*."""
     if "$ref" in schema:
         name = str(schema["$ref"].rpartition("/")[2])
         if name not in types:

@@ -1,1 +1,1 @@
-"""Benchmarks of the server on loopback, compared with a bare echo and the SDK alone."""
+"""Benchmarks of the server on loopback, compared with a bare echo server and a2a-sdk alone."""

@@ -18,7 +18,7 @@ CARD_PATH = "/.well-known/agent-card.json"
 LOGGED = "ours, logged"
 """The name of this project's server with its access log."""
 OUR_SERVERS = ("ours", LOGGED)
-"""The names of this project's server."""
+"""The names of this project's server, without and with its access log."""
 
 
 async def bare() -> Starlette:
@@ -51,7 +51,7 @@ async def logged() -> Starlette:
 
 
 def our_server(name: str, store: object = None) -> Server:
-    """Return the server that `serve` runs, by a name in `OUR_SERVERS`.
+    """Return the server that `serve` runs; *name* is one of `OUR_SERVERS`.
 
     Tasks are in memory unless a store is given.
     """
@@ -68,15 +68,15 @@ def our_server(name: str, store: object = None) -> Server:
 
 
 async def old() -> Starlette:
-    """Build the server of apcore-a2a 0.8 as published; needs an environment of its own."""
+    """Build the server of the published apcore-a2a 0.8, which needs its own environment."""
     from tools.benchmarks.modules import registry
 
-    facade = import_module("apcore_a2a")  # not the one of this checkout
+    facade = import_module("apcore_a2a")  # 0.8, not this checkout's
     return cast("Starlette", await facade.async_serve(registry()))
 
 
 async def sdk() -> Starlette:
-    """Build a server with the SDK alone, as its documentation shows, for both dialects."""
+    """Build a server with a2a-sdk alone, as its documentation shows, for A2A 1.0 and 0.3."""
     from a2a.server.request_handlers import DefaultRequestHandler
     from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
     from a2a.server.tasks import InMemoryTaskStore

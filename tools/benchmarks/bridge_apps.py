@@ -13,14 +13,14 @@ from typing import Any
 from starlette.applications import Starlette
 
 SLOWLY = "slowly"
-"""The message that is answered at the pace of a model."""
+"""The message that asks for an answer as slow as a language model's."""
 PAUSE = 0.05
 """Seconds between two words of a slow answer."""
 WORDS = [f"word{number} " for number in range(10)]
 
 
 async def words(text: str) -> AsyncIterator[str]:
-    """Say ten words, at the pace of a model if the user asks for it."""
+    """Say ten words, slowly if the message is `SLOWLY`."""
     for word in WORDS:
         yield word
         await asyncio.sleep(PAUSE if text == SLOWLY else 0)
@@ -80,7 +80,7 @@ def _ours(agent: Any) -> Starlette:
 
 
 def chat_graph() -> Any:
-    """Build a graph of one node, which asks a model that says ten words."""
+    """Build a graph whose only node asks a model for ten words."""
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage, AIMessageChunk
     from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -121,4 +121,4 @@ APPS: dict[str, Callable[[], Awaitable[Starlette]]] = {
     "ours, LangGraph": our_graph,
     "a2a-adapter, LangGraph": adapter_graph,
 }
-"""The agents to compare; the names of a pair differ in the library only."""
+"""The agents to compare, in pairs: the same agent with each library."""

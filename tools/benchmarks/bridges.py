@@ -58,7 +58,7 @@ def plan(*, quick: bool) -> Plan:
     """Install both libraries, and return the plan.
 
     Raises:
-        ServerFailed: They can't be installed.
+        ServerFailed: The libraries can't be installed.
     """
     sources = [ROOT / "packages" / f"apcore-a2a-{name}" for name in PACKAGES]
     requirements = [*REQUIREMENTS[ADAPTER], "langgraph", *serving_requirements()]
@@ -83,18 +83,18 @@ def plan(*, quick: bool) -> Plan:
 def table(results: Results) -> Table:
     """Return our agents' CPU and time to the first artifact, compared with a2a-adapter's."""
     header = ["agent", "scenario", "CPU us", "x a2a-adapter", "first artifact ms"]
-    header += ["a2a-adapter's ms", "x"]
+    header += ["a2a-adapter's ms", "x a2a-adapter"]
     rows = [
         _row(results, agent, scenario)
         for agent, scenarios in AGENTS.items()
         for scenario in scenarios
     ]
-    return Table(f"Bridges beside {REQUIREMENTS[ADAPTER][0]}, {STACK.name}", header, rows)
+    return Table(f"Bridges compared with {REQUIREMENTS[ADAPTER][0]}, {STACK.name}", header, rows)
 
 
 def checks(results: Results) -> list[Check]:
     """Return checks of the CPU of sends, and of the time to the first artifact of streams."""
-    found: list[Check] = []
+    pair_checks: list[Check] = []
     for agent, scenarios in AGENTS.items():
         for scenario in scenarios:
             ours, theirs = _pair(results, agent, scenario)
@@ -105,8 +105,8 @@ def checks(results: Results) -> list[Check]:
             figure = "CPU" if scenario == SEND else "first artifact"
             measured = None if math.isnan(value) else value
             what = f"{agent}, {scenario}: {figure} vs. a2a-adapter"
-            found.append(Check(what, STACK.name, measured, limit, "x"))
-    return found
+            pair_checks.append(Check(what, STACK.name, measured, limit, "x"))
+    return pair_checks
 
 
 def _row(results: Results, agent: str, scenario: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""One server in a process of its own, controlled by its standard input.
+"""A program that runs one server and reads commands from standard input, one per line.
 
-It prints ``{"port": ...}`` when it is up, and its state for each line that it reads. The line
-``collect`` runs a garbage collection first, ``profile`` starts a profiler. The server stops when
-its standard input ends, so that it never outlives the benchmark.
+It prints ``{"port": ...}`` when the server is up, and the server's state after each command. The
+command ``collect`` runs a garbage collection, ``profile`` starts a profiler. The server stops when
+standard input ends, so that it never outlives the benchmark.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def resident_bytes() -> int:
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the factory of the event loop ``asyncio`` or ``uvloop``."""
+    """Return a factory of event loops; *name* is ``asyncio`` or ``uvloop``."""
     if name == "asyncio":
         return asyncio.new_event_loop
     import uvloop
@@ -76,21 +76,21 @@ class _Commands:
             lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
         )
         while command := await commands.readline():
-            self._prepare(command.strip())
+            self._execute(command.strip())
             self._report(_state(self._calls))
         server.should_exit = server.force_exit = True
 
     def _report(self, answer: dict[str, object]) -> None:
         print(json.dumps(answer), file=self._answers, flush=True)
 
-    def _prepare(self, command: bytes) -> None:
+    def _execute(self, command: bytes) -> None:
         if command == b"collect":
             gc.collect()
         elif command == b"profile":
             self._profiler.enable()
 
     def report_hot_spots(self) -> None:
-        """Print the functions that took most of the time, if the profiler was started."""
+        """Print the functions that took the most time, if the profiler was started."""
         self._profiler.disable()
         if self._profiler.getstats():
             stats = pstats.Stats(self._profiler, stream=self._answers)
@@ -105,7 +105,7 @@ def _listener() -> socket.socket:
 
 
 async def _server(options: argparse.Namespace, calls: StoreCalls) -> uvicorn.Server:
-    """Return the server; for this project with httptools, the one that `serve` runs."""
+    """Return the server; for this project's app with httptools, the one that `serve` runs."""
     store = open_counting_store(options.store, calls) if options.store else None
     if options.server in OUR_SERVERS and options.http == "httptools":
         return our_server(options.server, store)

@@ -32,13 +32,14 @@ from tools.benchmarks.scenarios import DIRECT, GET
 from tools.benchmarks.servers import CHILD, STACKS, ServerFailed
 
 IMPORTS = {"apcore_a2a_server.app.app": "apcore", "apcore_a2a_client": "httpx"}
-"""Modules whose imports are measured, with the library that each needs in any case."""
+"""Modules whose imports are measured, each with the library to compare the import with."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/bench",
-        description="Measure the server on loopback, compared with a bare echo and the SDK alone.",
+        description="Measure the server on loopback, and compare it with a bare echo server and "
+        "with a2a-sdk alone.",
         epilog="A full run takes about four minutes, --quick less than one. "
         "Exits with 1 if a response was wrong or a server could not be measured.",
     )
@@ -46,30 +47,30 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="run fewer and shorter rounds")
     add("--json", type=Path, metavar="FILE", help="write all results as JSON")
     add("--markdown", type=Path, metavar="FILE", help="write the report as a Markdown section")
-    add("--loop", nargs="+", choices=list(STACKS), default=list(STACKS), help="event loops")
+    add("--loop", nargs="+", choices=list(STACKS), default=list(STACKS), help="event loops to use")
     servers = ["sdk", "ours"]
     add(
         "--servers",
         nargs="+",
         choices=servers,
         default=servers,
-        help="servers to compare with bare",
+        help="servers to compare with the echo server",
     )
-    add("--old-python", metavar="PATH", help="a Python with apcore-a2a 0.8, for comparison")
+    add("--old-python", metavar="PATH", help="Python with apcore-a2a 0.8, to compare with")
     add("--strict", action="store_true", help="also exit with 1 if a target is missed")
     add("--profile", action="store_true", help="only profile the server")
-    add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
+    add("--clients", action="store_true", help="only compare the client with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
     add("--workers", action="store_true", help="only compare two workers with a single process")
     add(
         "--streams", action="store_true", help="only measure 1,000 open streams, and events to each"
     )
     instructions_help = (
-        "only count instructions per request with valgrind, compared with the recorded counts"
+        "only count instructions per request with valgrind, and compare them with the record"
     )
     add("--instructions", action="store_true", help=instructions_help)
     peers_help = (
-        "only compare with other A2A servers (installed into .cache); also measure start-up and "
+        "only compare with other A2A servers (installed into .cache), and measure start-up and "
         "memory of this project"
     )
     add("--peers", action="store_true", help=peers_help)
@@ -77,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--bridges", action="store_true", help=bridges_help)
     add("--remote", action="store_true", help="only measure calls of remote skills by a gateway")
     add("--record", action="store_true", help="with --instructions: record the counts")
-    store_help = "only measure the stores; with --profile, profile the server over them"
+    store_help = "only measure these stores; with --profile, profile the server with each"
     add(
         "--store",
         nargs="*",
@@ -155,7 +156,7 @@ def _store_plan(options: argparse.Namespace) -> stores.Plan:
 
 
 def _compare_peers(*, quick: bool) -> list[Table]:
-    """Measure other A2A servers, and start-up and memory of this project; return the tables."""
+    """Measure this server and others, and this project's start-up and memory; return the tables."""
     results = Results()
     _measure(peers.plan(results, quick=quick), results, quick=quick)
     checks = report.check_table(peers.checks(results))
@@ -188,11 +189,11 @@ def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
 def _measure_processes(
     plan: Plan, results: Results, say: Callable[[str], None], *, quick: bool
 ) -> None:
-    """Measure apcore alone, and this project without load, each in a process of its own."""
+    """Measure apcore alone, and this project without load, each in a new process."""
     say("apcore alone, building a card, starting the command")
     calls, runs = (300, 1) if quick else (1500, 3)
     for stack in plan.stacks:
-        with _RecordFailure(results, say, DIRECT):
+        with _FailureRecorder(results, say, DIRECT):
             figures = inprocess.measure_direct(stack.loop, calls)
             results.add(Key(stack.name, "apcore", DIRECT, 1), figures)
     measurements: dict[str, Callable[[], float]] = {
@@ -203,17 +204,17 @@ def _measure_processes(
         targets.HELP: lambda: startup.measure_help(runs),
     }
     for name, measure in measurements.items():
-        with _RecordFailure(results, say, name):
+        with _FailureRecorder(results, say, name):
             results.facts[FactKey("", "ours", name)] = measure()
     for module, base in IMPORTS.items():
         name = f"import {module}"
-        with _RecordFailure(results, say, name):
+        with _FailureRecorder(results, say, name):
             seconds, ratio = clients.import_ratio(module, runs, base)
             results.facts[FactKey("", "ours", f"{name}, CPU")] = seconds
             results.facts[FactKey("", "ours", f"{name}, in multiples of {base}")] = ratio
 
 
-class _RecordFailure:
+class _FailureRecorder:
     """A context manager that records a failed measurement and continues."""
 
     def __init__(self, results: Results, say: Callable[[str], None], name: str) -> None:
@@ -237,7 +238,7 @@ def _profile(options: argparse.Namespace) -> int:
             try:
                 print(profile(STACKS[name], seconds, place.address))
             except ServerFailed as failure:
-                print(f"ours cannot be measured: {failure}", file=sys.stderr)
+                print(f"The server cannot be profiled: {failure}", file=sys.stderr)
                 return 1
     return 0
 
@@ -253,7 +254,7 @@ def _count_instructions(*, should_record: bool) -> int:
         instructions.record(rows)
         return 0
     if any(row.recorded is None for row in rows):
-        print("Not all scenarios are recorded for this environment; to record them, add --record.")
+        print("Not all scenarios are recorded for this environment. Add --record to record them.")
     return 1 if any(row.is_over_tolerance for row in rows) else 0
 
 

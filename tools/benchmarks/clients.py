@@ -1,6 +1,6 @@
 """Benchmark of clients: import time and CPU of a call, compared with httpx alone and a2a-sdk.
 
-All figures are from one run; compare the ratios.
+All clients are measured in the same run. Between runs, compare the ratios, not the times.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ SKILL, INPUT = "text.stats", {"text": "hello"}
 IMPORT_SCRIPT = """
 import sys, time
 if {base!r} == "httpx":
-    sys.modules["click"] = None  # httpx imports its own command if click is installed
+    sys.modules["click"] = None  # otherwise httpx imports its command line, too
 begin = time.process_time()
 import {base}
 middle = time.process_time()
@@ -56,10 +56,10 @@ def measure(*, quick: bool) -> list[Table]:
 
 
 def import_ratio(module: str, runs: int, base: str = "httpx") -> tuple[float, float]:
-    """Return the CPU seconds to import *module* and *base*, and their ratio to *base* alone.
+    """Return the CPU seconds to import *base* and *module*, and their ratio to *base* alone.
 
-    The seconds are the least, and the ratio is the median, of *runs* processes with compiled
-    bytecode.
+    The seconds are the minimum of *runs* processes with compiled bytecode, and the ratio is the
+    median.
     """
     samples = []
     with tempfile.TemporaryDirectory() as folder:

@@ -28,17 +28,17 @@ class Figures:
     cpu: float
     """CPU of the server process (user and system) per answer."""
     p50: float
-    """From each request to the end of its answer."""
+    """Median time from a request to the end of its answer; `p99` is the 99th percentile."""
     p99: float
     first_p50: float = math.nan
-    """From sending the request to the first event that the scenario asks for."""
+    """Median time from a request to the first event with the scenario's `timed_bytes`."""
     first_p99: float = math.nan
     delivery_p50: float = math.nan
-    """From the module's yield to the event's arrival."""
+    """Median time from the module's yield to the event's arrival."""
     delivery_p99: float = math.nan
 
     def best(self, other: "Figures") -> "Figures":
-        """Return the better of two rounds, figure by figure, and the sum of their answers."""
+        """Combine two rounds: take the better value of each figure, and add the answers."""
         return Figures(
             answers=self.answers + other.answers,
             rate=max(self.rate, other.rate),
@@ -67,7 +67,7 @@ class Key(NamedTuple):
 
 
 class FactKey(NamedTuple):
-    """The key of a single number, which has no stack or server if these are empty."""
+    """The key of a single number; *stack* and *server* are empty if the number has none."""
 
     stack: str
     server: str
@@ -86,12 +86,12 @@ class Results:
     """Names of servers and figures that could not be measured, and the reasons."""
 
     def add(self, key: Key, figures: Figures) -> None:
-        """Add figures; keep the best of these and earlier ones for the same key."""
+        """Add figures; combine them with earlier ones of the same key."""
         earlier = self.figures.get(key)
         self.figures[key] = figures if earlier is None else earlier.best(figures)
 
     def ratio(self, key: Key, baselines: Iterable[Key]) -> float | None:
-        """Return CPU per answer in multiples of the least of *baselines*; None if not measured."""
+        """Return CPU per answer in multiples of the cheapest baseline's; None if not measured."""
         figures = self.figures.get(key)
         costs = [self.figures[baseline].cpu for baseline in baselines if baseline in self.figures]
         return figures.cpu / min(costs) if figures and costs and min(costs) else None

@@ -1,4 +1,4 @@
-"""A minimal HTTP/1.1 client for a load generator: requests as bytes, and a parser of answers."""
+"""A minimal HTTP/1.1 client for a load generator: requests as bytes, and a parser of responses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One HTTP answer, its body decoded."""
+class Response:
+    """An HTTP response with its decoded body."""
 
     status: int
     body: bytes
 
 
-class BadAnswer(ValueError):
-    """The received bytes are not an HTTP/1.1 answer that this parser supports."""
+class BadResponse(ValueError):
+    """The received bytes are not an HTTP/1.1 response that this parser supports."""
 
 
 def get(path: str) -> bytes:
@@ -35,19 +35,19 @@ def post_head(length: int, headers: Mapping[str, str] | None = None) -> bytes:
     return "\r\n".join(lines).encode() + _END_OF_HEAD
 
 
-class AnswerParser:
-    r"""Parser of the answers on one connection, without pipelining.
+class ResponseParser:
+    r"""Parser of the responses on one connection, without pipelining.
 
     Example:
-        >>> parser = AnswerParser()
+        >>> parser = ResponseParser()
         >>> parser.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh")
         >>> parser.feed(b"i")
-        Answer(status=200, body=b'hi')
+        Response(status=200, body=b'hi')
     """
 
     def __init__(self) -> None:
         self.body = bytearray()
-        """The decoded part of a chunked body; empty for other bodies."""
+        """The part of a chunked body decoded so far; empty for other bodies."""
         self._reset()
 
     def _reset(self) -> None:
@@ -56,11 +56,11 @@ class AnswerParser:
         self._body_start = 0  # where the body, or the next chunk, starts; 0 before the head is read
         self._length: int | None = None  # None: chunked
 
-    def feed(self, data: bytes) -> Answer | None:
-        """Parse received bytes; return the answer once it is complete.
+    def feed(self, data: bytes) -> Response | None:
+        """Parse received bytes; return the response once it is complete.
 
         Raises:
-            BadAnswer: The head or the size of a chunk is malformed, or the head has neither a
+            BadResponse: The head or the size of a chunk is malformed, or the head has neither a
                 length nor chunked encoding.
         """
         if not self._buffer:
@@ -84,7 +84,7 @@ class AnswerParser:
         self._body_start = end + len(_END_OF_HEAD)
         return True
 
-    def _read_chunks(self) -> Answer | None:
+    def _read_chunks(self) -> Response | None:
         while (end := self._buffer.find(b"\r\n", self._body_start)) >= 0:
             size = _parse_number(self._buffer[self._body_start : end].split(b";")[0], 16)
             after = end + 2 + size + 2
@@ -96,16 +96,16 @@ class AnswerParser:
             self._body_start = after
         return None
 
-    def _finish(self, body: bytes) -> Answer:
-        answer = Answer(self._status, body)
+    def _finish(self, body: bytes) -> Response:
+        response = Response(self._status, body)
         self._reset()
-        return answer
+        return response
 
 
 def _parse_status(line: bytes) -> int:
     version, _, rest = line.partition(b" ")
     if not version.startswith(b"HTTP/1."):
-        raise BadAnswer(line)
+        raise BadResponse(line)
     return _parse_number(rest[:3])
 
 
@@ -117,11 +117,11 @@ def _parse_length(lines: list[bytes]) -> int | None:
                 return _parse_number(value)
             case b"transfer-encoding" if b"chunked" in value.lower():
                 return None
-    raise BadAnswer("neither Content-Length nor chunked")
+    raise BadResponse("neither Content-Length nor chunked")
 
 
 def _parse_number(digits: bytes | bytearray, base: int = 10) -> int:
     try:
         return int(digits, base)
     except ValueError:
-        raise BadAnswer(bytes(digits)) from None
+        raise BadResponse(bytes(digits)) from None

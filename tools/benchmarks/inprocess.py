@@ -1,6 +1,6 @@
-"""Measurements without a network: apcore, a store, building an application and its card, streams.
+"""Measurements without a network: calls of apcore, a store, building an application, open streams.
 
-Each function runs this module as a program, in a fresh process, which prints its results as JSON.
+Each public function runs this module in a new process, which prints its result as JSON.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _LIMIT = 120.0  # seconds
 
 
 def measure_direct(loop: str, calls: int) -> Figures:
-    """Measure ``Executor.call_async`` of the no-op module.
+    """Measure ``Executor.call_async`` with the no-op module.
 
     Raises:
         ServerFailed: apcore cannot be called.
@@ -48,7 +48,7 @@ def measure_card(modules: int) -> float:
 
 
 def measure_create() -> float:
-    """Return the seconds of the first ``create_app`` of a process, without its imports.
+    """Return the seconds of a process's first ``create_app``, without imports.
 
     Raises:
         ServerFailed: The application could not be built.
@@ -59,7 +59,7 @@ def measure_create() -> float:
 def measure_streams(count: int) -> float:
     """Return the bytes of resident memory for each of *count* open streams, without sockets.
 
-    The running tasks of the streams are included.
+    The memory of the streams' running tasks is included.
 
     Raises:
         ServerFailed: A stream could not be opened.
@@ -68,9 +68,9 @@ def measure_streams(count: int) -> float:
 
 
 def measure_events(count: int, seconds: float) -> float:
-    """Return the CPU seconds of an event to each of *count* open streams, without sockets.
+    """Return the CPU seconds of one event, with *count* open streams, without sockets.
 
-    Each stream has an event every second, for so many seconds.
+    Each stream has an event every second, for *seconds* seconds.
 
     Raises:
         ServerFailed: A stream could not be opened.
@@ -182,7 +182,7 @@ async def _measure_create(_: int) -> dict[str, float]:
 
 
 async def _measure_streams(count: int) -> dict[str, float]:
-    """Open a hundred streams, then *count* more, and measure the memory that these add."""
+    """Open a hundred streams, then measure the memory that *count* more add."""
     warm_up = 100
     app = _app_for_streams(count + warm_up)
     async with app.router.lifespan_context(app):
@@ -198,7 +198,7 @@ async def _measure_streams(count: int) -> dict[str, float]:
 
 
 async def _measure_events(count: int, seconds: float) -> dict[str, float]:
-    """Measure the events of *count* open streams, as `serve` sets up the garbage collector."""
+    """Measure events of *count* open streams, with the garbage collector set up as in `serve`."""
     from apcore_a2a_server.app.serve import YOUNG_OBJECTS
 
     app = _app_for_streams(count)
@@ -217,7 +217,7 @@ async def _measure_events(count: int, seconds: float) -> dict[str, float]:
 
 
 def _app_for_streams(count: int) -> Any:
-    """Build an application that a single client may open so many streams of."""
+    """Build an application that lets a single client open *count* streams."""
     from apcore_a2a_server import Limits, create_app
 
     from tools.benchmarks.modules import registry
@@ -262,7 +262,7 @@ class _Streams:
 
         scope, body = asgi_request(request)
         received = [{"type": "http.request", "body": body, "more_body": False}]
-        # a Future, and one `_disconnect` for all: an asyncio.Event per stream would add 0.7 KB
+        # a Future and a shared `_disconnect`, because an asyncio.Event adds 0.7 KB to each stream
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def receive() -> Any:

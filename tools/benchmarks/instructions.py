@@ -1,8 +1,8 @@
-"""Instructions per request, counted by valgrind: load on the machine does not change them.
+"""Instructions per request, counted by valgrind: load on the machine does not change the counts.
 
-The application is called in its own process without a network, under `valgrind --tool=callgrind`.
-The figures in `instructions.json` are a gate: a scenario fails if its cost has grown by over 3 %.
-Each set of figures is for one version of Python, one version of apcore, and one kind of processor.
+This module calls the application without a network, under `valgrind --tool=callgrind`.
+The counts in `instructions.json` are a gate: a scenario fails if its count has grown by over 3 %.
+Each set of counts is for one version of Python, one version of apcore, and one kind of processor.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from tools.benchmarks.servers import ROOT, ServerFailed, output_of
 
 RECORD = Path(__file__).with_suffix(".json")
 TOLERANCE = 0.03
-"""Fraction by which a scenario may cost more than recorded."""
+"""Fraction by which the count of a scenario may exceed the recorded count."""
 REQUESTS = 100
-"""Number of requests that are counted for each scenario; for the long stream, a fifth of it."""
+"""Number of requests that are counted for each scenario; a fifth of that for the long stream."""
 CHUNKS = 50
 """Number of chunks by which the long stream exceeds the short one."""
 LONG_STREAM = "long stream"
@@ -39,12 +39,12 @@ _POLL = 0.02  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figure of one scenario.
+    """The count of one scenario.
 
     Attributes:
         scenario: Its name.
         count: Instructions per request, or per chunk.
-        recorded: The recorded number; None if there is none for this environment.
+        recorded: The recorded count; None if there is none for this environment.
     """
 
     scenario: str
@@ -53,17 +53,17 @@ class Row:
 
     @property
     def change(self) -> float | None:
-        """The relative change since it was recorded; negative if it costs less now."""
+        """The relative change from the recorded count; negative if the count is lower now."""
         return None if self.recorded is None else self.count / self.recorded - 1
 
     @property
     def is_over_tolerance(self) -> bool:
-        """Whether it costs more than is tolerated."""
+        """Whether the count exceeds the recorded count by more than the tolerance."""
         return self.recorded is not None and self.count > self.recorded * (1 + TOLERANCE)
 
 
 def environment() -> str:
-    """Return the name of the environment that the figures depend on."""
+    """Return the name of the environment that the counts depend on."""
     python = ".".join(platform.python_version_tuple()[:2])
     return f"Python {python}, apcore {version('apcore')}, {platform.machine()}"
 
@@ -76,7 +76,7 @@ def measure(say: Callable[[str], None]) -> list[Row]:
     """
     if shutil.which("valgrind") is None:
         raise ServerFailed("valgrind is not installed. On Debian and Ubuntu: apt install valgrind")
-    say(f"counting instructions of up to {REQUESTS} requests per scenario, for about two minutes")
+    say(f"counting instructions of up to {REQUESTS} requests per scenario takes about two minutes")
     with tempfile.TemporaryDirectory() as folder:
         counts = _count(Path(folder))
     recorded = _records().get(environment(), {})
@@ -84,13 +84,13 @@ def measure(say: Callable[[str], None]) -> list[Row]:
 
 
 def record(rows: list[Row]) -> None:
-    """Write the figures into the record, for this environment."""
+    """Record the counts of this environment."""
     records = _records() | {environment(): {row.scenario: row.count for row in rows}}
     RECORD.write_text(json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def text(rows: list[Row]) -> str:
-    """Return a table of the figures."""
+    """Return a table of the counts."""
     lines = [environment(), f"{'instructions':28}{'now':>12}{'recorded':>12}{'change':>10}"]
     for row in rows:
         recorded = "" if row.recorded is None else f"{row.recorded:,}"
@@ -113,7 +113,7 @@ def _count(folder: Path) -> dict[str, int]:
         "-m",
         "tools.benchmarks.instructions",
     ]
-    # hashes that are not random make sets and dictionaries cost the same in each run
+    # without random hashes, sets and dictionaries cost the same in each run
     variables = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
     output = output_of(command, _LIMIT, variables)
     request_counts: dict[str, int] = json.loads(output.splitlines()[-1])
@@ -130,12 +130,12 @@ def _count(folder: Path) -> dict[str, int]:
 def _total(path: Path) -> int:
     total = re.search(r"^(?:summary|totals): (\d+)", path.read_text("utf-8", "replace"), re.M)
     if total is None:
-        raise ServerFailed(f"{path.name} of callgrind has no total")
+        raise ServerFailed(f"callgrind's file {path.name} has no total")
     return int(total[1])
 
 
 def _control(*options: str) -> None:
-    """Give callgrind a command, which it executes when this process next runs."""
+    """Give callgrind a command; poll, because callgrind executes it only when this process runs."""
     command = ["callgrind_control", *options, str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as control:
         while control.poll() is None:

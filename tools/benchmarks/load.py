@@ -1,4 +1,4 @@
-"""The load generator: connections that send a request as soon as the last one is answered."""
+"""The load generator: connections that send a request as soon as the previous one is answered."""
 
 import asyncio
 import gc
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
-from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
+from tools.benchmarks.http1 import BadResponse, Response, ResponseParser
 
 _GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
-_MIN_REQUESTS = 4  # per connection, on average, even beyond the load's duration
+_MIN_REQUESTS = 4  # per connection on average, even if they take longer than `seconds`
 EVENT = b"data:"
 """Bytes in every SSE event with data."""
 _TIMESTAMP = re.compile(rb'"at": ?([0-9.e+]+)')
@@ -21,17 +21,17 @@ _TIMESTAMP = re.compile(rb'"at": ?([0-9.e+]+)')
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load: connections that each send one request at a time, for a duration or a count."""
+    """Connections that each send one request at a time; together they send at most `limit`."""
 
     port: int
     requests: Iterator[bytes]
     expect: bytes
-    """Bytes that the body of a correct answer contains."""
+    """Bytes that the body of a correct response contains."""
     connections: int = 1
     seconds: float = 60.0
     limit: int = 1_000_000
     keep: int = 0
-    """Number of the last bodies to keep."""
+    """How many of the last response bodies to keep."""
     timed_bytes: bytes = EVENT
     """Bytes whose first arrival in a stream is timed."""
 
@@ -41,18 +41,18 @@ class Tally:
     """Results of one load. Times are in seconds."""
 
     latencies: list[float] = field(default_factory=list)
-    """From each request to the end of its answer."""
+    """From each request to the end of its response."""
     first_latencies: list[float] = field(default_factory=list)
-    """From each request to the arrival of `timed_bytes` in its answer."""
+    """From each request to the arrival of `timed_bytes` in its response."""
     deliveries: list[float] = field(default_factory=list)
-    """From the time that an event states as `at` to its arrival."""
+    """From the time in each event's `at` to the event's arrival."""
     failures: list[str] = field(default_factory=list)
     bodies: deque[bytes] = field(default_factory=deque)
     elapsed: float = 0.0
 
 
 class _Run:
-    """The shared state of the connections of one load."""
+    """The state that the connections of one load share."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -63,23 +63,23 @@ class _Run:
         self._until = time.monotonic() + load.seconds
 
     def next_request(self) -> bytes | None:
-        if self._remaining <= 0 or (self._has_enough() and time.monotonic() >= self._until):
+        if self._remaining <= 0 or (self._has_sent_enough() and time.monotonic() >= self._until):
             return None
         if len(self.tally.failures) >= _MAX_FAILURES:
             return None
         self._remaining -= 1
         return next(self.load.requests, None)
 
-    def _has_enough(self) -> bool:
+    def _has_sent_enough(self) -> bool:
         return self.load.limit - self._remaining >= _MIN_REQUESTS * self.load.connections
 
-    def record_answer(self, answer: Answer, seconds: float) -> None:
-        if answer.status != 200 or self.load.expect not in answer.body:
-            self.tally.failures.append(f"{answer.status} {answer.body[:300]!r}")
+    def record_response(self, response: Response, seconds: float) -> None:
+        if response.status != 200 or self.load.expect not in response.body:
+            self.tally.failures.append(f"{response.status} {response.body[:300]!r}")
             return
         self.tally.latencies.append(seconds)
         if self.load.keep:
-            self.tally.bodies.append(answer.body)
+            self.tally.bodies.append(response.body)
 
     def record_closing(self) -> None:
         self._open_connections -= 1
@@ -94,7 +94,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, run: _Run) -> None:
         self._run = run
-        self._parser = AnswerParser()
+        self._parser = ResponseParser()
         self._sent_at: float | None = None  # None: no request is in progress
         self._first_at = 0.0
         self._scanned_to = 0
@@ -120,19 +120,19 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
         try:
-            answer = self._parser.feed(data)
-        except BadAnswer as error:
+            response = self._parser.feed(data)
+        except BadResponse as error:
             self._run.tally.failures.append(f"not HTTP: {error}")
             self.abort()
             return
         if self._parser.body:
             self._scan_events(now)
-        if answer is not None and self._sent_at is not None:
-            self._run.record_answer(answer, now - self._sent_at)
+        if response is not None and self._sent_at is not None:
+            self._run.record_response(response, now - self._sent_at)
             self.send()
 
     def _scan_events(self, now: float) -> None:
-        """Scan a stream for the bytes to time, and its new part for timestamps."""
+        """Search a stream for `timed_bytes`, and its new part for timestamps."""
         body, tally = self._parser.body, self._run.tally
         if not self._first_at and self._sent_at is not None and self._run.load.timed_bytes in body:
             self._first_at = now

@@ -1,4 +1,4 @@
-"""The stores that benchmarks measure, and a wrapper that counts the calls of a store."""
+"""The stores that benchmarks measure, and a wrapper that counts calls of a store's methods."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -73,7 +73,7 @@ class Place:
 
 @contextmanager
 def places(names: Sequence[str], say: Callable[[str], None]) -> Iterator[dict[str, Place]]:
-    """Create locations for new stores, by name; leave out PostgreSQL if it is not installed."""
+    """Create a place for each store in *names*, but not for PostgreSQL if it is not installed."""
     with ExitStack() as stack:
         locations: dict[str, Place] = {}
         for name in names:
@@ -122,7 +122,7 @@ def children_cpu(pid: int) -> float:
 
 
 def _stat(path: Path) -> list[str]:
-    """Return the fields after the name of a process (proc(5)); none if it has ended."""
+    """Return the fields after the process name in *path* (proc(5)); [] if the process has ended."""
     try:
         return path.read_text().rpartition(")")[2].split()
     except OSError:

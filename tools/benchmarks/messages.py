@@ -1,4 +1,4 @@
-"""The requests of the benchmark, as bytes that are prepared except for the message id."""
+"""The requests of the benchmark as bytes. The requests of one iterator differ only in an id."""
 
 import itertools
 import json
@@ -26,9 +26,9 @@ def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: ob
     return _numbered_requests("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
 
 
-def text_requests(method: str, words: str) -> Requests:
+def text_requests(method: str, text: str) -> Requests:
     """Yield requests of protocol 0.3 forever, each with a text for the only skill of an agent."""
-    part = {"kind": "text", "text": words}
+    part = {"kind": "text", "text": text}
     message = {"kind": "message", "messageId": "m%010d", "role": "user", "parts": [part]}
     accept = {"Accept": "text/event-stream"} if method == "message/stream" else None
     return _numbered_requests(method, {"message": message}, accept)

@@ -20,7 +20,7 @@ class Text(BaseModel):
 class Pace(BaseModel):
     """Input of `Chunks`; the pause is in seconds."""
 
-    count: float  # not every server keeps integers
+    count: float  # some servers turn integers into floats
     pause: float
 
 

@@ -1,5 +1,5 @@
-// Serve a no-op agent with the JavaScript SDK on express, controlled like child.py: it prints
-// {"port": ...} when it is up, and its state for each line that it reads. It stops when its input ends.
+// Serve a no-op agent with the JavaScript SDK on express, controlled like child.py: print {"port": ...}
+// when the agent is up, and its state for each line of standard input. Stop when standard input ends.
 // Argument: the folder with the packages. Further arguments, which are for Python, are ignored.
 
 import { createRequire } from "node:module";

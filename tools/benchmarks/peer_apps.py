@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 
 async def fasta2a() -> Starlette:
-    """Build an agent of fasta2a as its documentation shows; it answers before its task ends."""
+    """Build an agent with fasta2a as its documentation shows; it answers before the task ends."""
     from fasta2a import FastA2A, Worker
     from fasta2a.broker import InMemoryBroker
     from fasta2a.storage import InMemoryStorage
@@ -44,7 +44,7 @@ async def fasta2a() -> Starlette:
 
 
 async def a2a_adapter() -> Starlette:
-    """Build an agent of a2a-adapter from a function, as its documentation shows."""
+    """Build an agent from a function with a2a-adapter, as its documentation shows."""
     from a2a_adapter import CallableAdapter, to_a2a
 
     async def noop(inputs: dict[str, Any]) -> str:

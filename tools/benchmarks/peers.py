@@ -1,6 +1,6 @@
 """Comparison with other A2A servers; all but a2a-sdk have environments of their own in `.cache`.
 
-All run an agent that does nothing. fasta2a answers before its task ends, the others after.
+All run an agent that does nothing. fasta2a answers before the task ends, the other servers after.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ AGENTS = LOCAL | {name: ", ".join(required) for name, required in REQUIREMENTS.i
 """The servers, and the software that each runs."""
 AGENTS[FASTA2A] += ", does not wait"
 SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
-"""Packages that serve each agent in Python, all in the versions of this environment."""
+"""Packages that serve each Python agent, in the versions of this environment."""
 STACK = STACKS["uvloop"]
 (SENDING,) = (scenario for scenario in STEADY if scenario.name == SEND)
 BUSY_SEND = replace(SENDING, connections=(BUSY,), expect_by_server={FASTA2A: b'"state":"'})
@@ -73,7 +73,7 @@ def program(name: str) -> Program:
 
 
 def serving_requirements() -> list[str]:
-    """Return the requirements that serve an agent, in the versions of this environment."""
+    """Return the requirements for `SERVING`, in the versions of this environment."""
     return [f"{package}=={version(package)}" for package in SERVING]
 
 

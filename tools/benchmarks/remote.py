@@ -99,7 +99,7 @@ class _Bench:
 
     async def _cost(self, port: int, skill: str, connections: int) -> "_Cost":
         before = self._cpu_seconds()
-        # a single burst of parallel calls; a single connection calls until `seconds` have passed
+        # parallel connections send one call each; one connection calls until `seconds` have passed
         limit = PARALLEL if connections == PARALLEL else 1_000_000
         requests = send_v1(skill, text="hello")
         tally = await run_load(
@@ -116,7 +116,7 @@ class _Bench:
         return sum(_cpu_ticks(process_id) for process_id in ids) / TICKS_PER_SECOND
 
     async def _memory(self) -> Table:
-        """Measure the memory of the gateway before calls, and while they are open."""
+        """Measure the gateway's memory before the calls, and while all are open."""
         bytes_before = _resident_bytes(self.gateway.process_id)
         skill = f"remote.{REMOTE_NAME}.{LONG_SKILL}"
         requests = send_v1(skill, seconds=OPEN_SECONDS, step=OPEN_SECONDS)
@@ -134,7 +134,7 @@ class _Bench:
         if not bytes_during:
             raise ServerFailed(f"{PARALLEL} calls were never open at once")
         kib = (bytes_during - bytes_before) / PARALLEL / 1024
-        header = ["open calls", "KiB of the gateway for each"]
+        header = ["open calls", "KiB of the gateway per call"]
         return Table("Memory of open calls", header, [[str(PARALLEL), f"{kib:.0f}"]])
 
 

@@ -76,9 +76,9 @@ def steady_table(results: Results, stack: str) -> Table:
     scenarios = [(s.name, max(s.connections)) for s in STEADY] + [(GET_FULL, BUSY)]
     rows = [
         row
-        for scenario, busy in scenarios
+        for scenario, connections in scenarios
         for server in _servers(results)
-        if (row := _steady_row(results, Key(stack, server, scenario, busy)))
+        if (row := _steady_row(results, Key(stack, server, scenario, connections)))
     ]
     return Table(f"{stack}: one connection, then many", header, rows)
 

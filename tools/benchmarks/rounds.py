@@ -36,7 +36,7 @@ class Plan:
     stored: int
     """Number of tasks in a full store."""
     programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The programs of servers that need another environment."""
+    """The commands that run servers in other environments."""
     scenarios: Sequence[Scenario] = tuple(STEADY)
     only_scenarios: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """For servers that run only some scenarios and no bursts, the names of these scenarios."""
@@ -45,7 +45,7 @@ class Plan:
 
 
 def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the factory of the fastest event loop, to keep the load generator's share small."""
+    """Return the factory of the fastest event loop, so that the load generator takes little CPU."""
     try:
         return loop_factory("uvloop")
     except ImportError:
@@ -74,10 +74,10 @@ class Bench:
                 self._say(f"round {number + 1} of {self._plan.rounds}, {stack.name}")
                 with ExitStack() as running:
                     subjects = self._start(stack, running)
-                    self._run_round(subjects, bursts=number < self._plan.bursts)
+                    self._run_round(subjects, with_bursts=number < self._plan.bursts)
 
     def run_full_store(self, name: str, stack: Stack) -> None:
-        """Fill a fresh server's store; measure its memory and its reads."""
+        """Fill the store of a new server; measure memory per task and reads of tasks."""
         if name in self._results.unavailable:
             return
         self._say(f"{name}, {stack.name}: {self._plan.stored:,} sends to fill the store")
@@ -113,7 +113,7 @@ class Bench:
     def _warm_up(self, subject: Subject) -> bool:
         """Send each request a few times; return whether the server can be measured.
 
-        Imports and caches then do not affect the figures.
+        Afterwards, imports and empty caches do not affect the figures.
         """
         with self._recording_failure(subject, "warming up"):
             if self._reads_tasks() and not subject.is_bare and not self._store_task(subject):
@@ -145,7 +145,7 @@ class Bench:
         self._give_up(subject.name, f"first send: {(*tally.failures, 'no task')[0]}")
         return False
 
-    def _run_round(self, subjects: list[Subject], *, bursts: bool) -> None:
+    def _run_round(self, subjects: list[Subject], *, with_bursts: bool) -> None:
         for scenario in self._plan.scenarios:
             self._say(f"  {scenario.name}")
             for connections in scenario.connections:
@@ -153,7 +153,7 @@ class Bench:
                     if scenario in self._scenarios_of(subject):
                         self._run_steady(subject, scenario, connections)
         agents = [s for s in subjects if not s.is_bare and s.name not in self._plan.only_scenarios]
-        for scenario in BURSTS if bursts else []:
+        for scenario in BURSTS if with_bursts else []:
             self._say(f"  {scenario.name}")
             for subject in agents:
                 self._run_burst(subject, scenario)
@@ -267,7 +267,12 @@ def figures_of(tally: Tally, cpu: float) -> Figures:
 
 
 def profile(stack: Stack, seconds: float, store: str) -> str:
-    """Send messages to this project's server over a store, under cProfile; return the profile.
+    """Send messages to this project's server under cProfile; return the profile.
+
+    Args:
+        stack: The stack of the server.
+        seconds: The duration of the load.
+        store: The address of the server's task store.
 
     Raises:
         ServerFailed: The server does not start, or gives wrong answers.

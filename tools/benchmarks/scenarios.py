@@ -40,7 +40,7 @@ class RequestOptions:
     task_id: str
     """Id of a stored task."""
     in_message: bool
-    """Whether the server reads the skill from the message's own metadata."""
+    """Whether the skill is named in the message's metadata instead of the request's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Scenario:
     echo: bytes = b'"jsonrpc"'
     """Bytes that the bare server's answer contains."""
     expect_by_server: Mapping[str, bytes] = field(default_factory=dict)
-    """By server, bytes that its answers contain instead of `expect`."""
+    """For some servers, the bytes that their answers contain instead of `expect`."""
     timed_bytes: bytes = EVENT
     """Bytes whose first arrival in a stream is timed."""
 

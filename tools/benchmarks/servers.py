@@ -1,4 +1,4 @@
-"""Server processes, as the benchmark controls them."""
+"""Server processes that benchmarks start, measure and stop."""
 
 import json
 import select
@@ -22,7 +22,7 @@ _STOP_TIMEOUT = 10.0  # seconds
 
 
 class ServerFailed(Exception):
-    """A server did not start or gave no right answer, or a measurement failed."""
+    """A server, another program or a measurement failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class State:
     resident: int
     """Resident memory in bytes."""
     tasks: dict[str, int]
-    """Number of asyncio tasks of each coroutine."""
+    """Number of asyncio tasks by the names of their coroutines."""
     writes: int
-    """Number of writes to the store, if they are counted."""
+    """Number of writes to the store; 0 if they are not counted."""
     reads: int
-    """Number of reads from the store, if they are counted."""
+    """Number of reads from the store; 0 if they are not counted."""
 
 
 class Server:
@@ -62,9 +62,9 @@ class Server:
 
     Args:
         name: The name of the application in `tools.benchmarks.apps`.
-        stack: The parser and the event loop to serve it with.
-        program: The program that serves it, if not the one of this environment.
-        store: The address of the task store of this project's server.
+        stack: The parser and the event loop to serve the application with.
+        program: The command that serves the application; by default, `CHILD` in this environment.
+        store: The address of a task store; only for this project's server.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Server:
         return self
 
     def state(self, command: Literal["state", "collect", "profile"] = "state") -> State:
-        """Return the state: now, after a garbage collection, or after starting the profiler.
+        """Return the state; `collect` first collects garbage, `profile` first starts the profiler.
 
         Raises:
             ServerFailed: The server does not answer.
@@ -156,11 +156,11 @@ def output_of(
 
     Args:
         command: The program and its arguments.
-        seconds: The time that it may take.
-        variables: Its environment, if not that of this process.
+        seconds: The time that the program may take.
+        variables: The program's environment variables; by default, those of this process.
 
     Raises:
-        ServerFailed: It failed (with the last line of its errors), or took longer.
+        ServerFailed: The program failed (the message is its last line of stderr), or took longer.
     """
     options: dict[str, Any] = {"cwd": ROOT, "env": variables, "capture_output": True, "text": True}
     try:

@@ -1,4 +1,4 @@
-"""Time that the command takes to serve its first card, and to print its help."""
+"""Time that `apcore-a2a` takes to serve its card, and to print its help."""
 
 import socket
 import statistics
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tools.benchmarks.servers import ROOT, ServerFailed, output_of
 
-_LIMIT = 60.0  # seconds: the machine may be busy
+_TIMEOUT = 60.0  # seconds; long, because the machine may be busy
 EXTENSIONS = ROOT / "examples" / "extensions"
 _GET_CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
@@ -45,7 +45,7 @@ def _command() -> str:
 
 def _help_once() -> float:
     started_at = time.monotonic()
-    output_of([_command(), "--help"], _LIMIT)
+    output_of([_command(), "--help"], _TIMEOUT)
     return time.monotonic() - started_at
 
 
@@ -60,7 +60,7 @@ class RunningCommand(NamedTuple):
     Attributes:
         port: Its port.
         seconds: The seconds until it answered with its card.
-        process_id: Its id.
+        process_id: The id of its process.
     """
 
     port: int
@@ -96,8 +96,8 @@ def running_command(*options: str) -> Iterator[RunningCommand]:
                 if process.poll() is not None:
                     output.seek(0)
                     raise ServerFailed(_last_line(output.read()))
-                if time.monotonic() - started_at > _LIMIT:
-                    raise ServerFailed(f"no answer in {_LIMIT:.0f} s")
+                if time.monotonic() - started_at > _TIMEOUT:
+                    raise ServerFailed(f"no answer in {_TIMEOUT:.0f} s")
                 time.sleep(0.005)
             yield RunningCommand(port, time.monotonic() - started_at, process.pid)
         finally:

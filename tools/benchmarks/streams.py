@@ -1,4 +1,4 @@
-"""Benchmark of many open streams: the CPU time of an event to each, and the memory of each."""
+"""Benchmark of many open streams: the CPU time per event, and the memory per stream."""
 
 import asyncio
 import statistics
@@ -18,9 +18,9 @@ PAUSE = 1.0
 MAX_RATIO = 1.0
 """Highest CPU time of an event without sockets, in multiples of an echo over a socket."""
 MAX_BYTES = 20 * 1024
-"""Highest memory of a stream with its run, in bytes."""
+"""Most memory of a stream and its run, in bytes."""
 
-_LIMITS = ("--max-streams", "--max-streams-per-client", "--max-runs")
+_LIMIT_OPTIONS = ("--max-streams", "--max-streams-per-client", "--max-runs")
 
 
 def measure(say: Callable[[str], None], *, quick: bool, streams: int = 1000) -> Table:
@@ -31,7 +31,7 @@ def measure(say: Callable[[str], None], *, quick: bool, streams: int = 1000) -> 
     """
     events, rounds, echo_seconds = (3, 1, 0.5) if quick else (20, 5, 3.0)
     echo_costs, event_costs, inner_costs = list[float](), list[float](), list[float]()
-    limits = (text for option in _LIMITS for text in (option, str(streams)))
+    limits = (text for option in _LIMIT_OPTIONS for text in (option, str(streams)))
     options = ("--no-access-log", "--client-share", "1", *limits)
     with (
         Server("bare", STACKS["uvloop"]) as bare,
@@ -43,27 +43,27 @@ def measure(say: Callable[[str], None], *, quick: bool, streams: int = 1000) -> 
         for number in range(1, rounds + 1):
             say(f"round {number} of {rounds}")
             echo_costs.append(_echo_cost(runner, bare, echo_seconds))
-            # streams with one event cost the same, except for the further events
-            short = runner.run(_open_streams(agent, streams, 1))
-            long = runner.run(_open_streams(agent, streams, 1 + events))
-            event_costs.append((long - short) / events / streams)
+            # the difference between long and short streams is the cost of the additional events
+            short_cost = runner.run(_open_streams(agent, streams, 1))
+            long_cost = runner.run(_open_streams(agent, streams, 1 + events))
+            event_costs.append((long_cost - short_cost) / events / streams)
             inner_costs.append(inprocess.measure_events(streams, events))
     size = inprocess.measure_streams(streams)
     echo, event, inner_event = map(statistics.median, (echo_costs, event_costs, inner_costs))
     rows = [
         ["CPU us of an echo", f"{echo * 1e6:.0f}", ""],
         ["CPU us of an event", f"{event * 1e6:.0f}", ""],
-        ["the same, x an echo", f"{event / echo:.2f}", ""],
+        ["an event, x an echo", f"{event / echo:.2f}", ""],
         ["CPU us of an event without sockets", f"{inner_event * 1e6:.0f}", ""],
-        ["the same, x an echo", f"{inner_event / echo:.2f}", f"{MAX_RATIO:.2f}"],
-        ["KB of memory without sockets", f"{size / 1024:.1f}", f"{MAX_BYTES / 1024:.1f}"],
+        ["an event without sockets, x an echo", f"{inner_event / echo:.2f}", f"{MAX_RATIO:.2f}"],
+        ["KB of a stream without sockets", f"{size / 1024:.1f}", f"{MAX_BYTES / 1024:.1f}"],
     ]
-    title = f"{streams:,} open streams, an event to each every {PAUSE:g} s"
+    title = f"{streams:,} open streams, each with an event every {PAUSE:g} s"
     return Table(title, ["what", "found", "at most"], rows)
 
 
 async def _open_streams(agent: RunningCommand, streams: int, events: int) -> float:
-    """Open streams of so many events; return the agent's CPU seconds until all have ended."""
+    """Open streams of *events* events each; return the CPU seconds that the agent takes for all."""
     before = tree_cpu(agent.process_id)
     requests = messages.stream("modules.chunks", count=float(events), pause=PAUSE)
     seconds = 60 + events * PAUSE

@@ -1,4 +1,4 @@
-"""A running server, as the rounds use it."""
+"""Servers that rounds measure."""
 
 import re
 import time
@@ -44,7 +44,7 @@ class Subject:
 
     @property
     def request_options(self) -> RequestOptions:
-        """The options of its requests."""
+        """The options of the requests to the server."""
         return RequestOptions(self.task_id, in_message=self.name == "old")
 
     def count_asyncio_tasks(self) -> int:
@@ -52,7 +52,10 @@ class Subject:
         return sum(self.server.state().tasks.values())
 
     def leftover_asyncio_tasks(self) -> int:
-        """Return the number of asyncio tasks that do not end within some seconds."""
+        """Wait up to `_SETTLE_TIMEOUT` for asyncio tasks to end; return how many are left.
+
+        The asyncio tasks of an idle server do not count.
+        """
         deadline = time.monotonic() + _SETTLE_TIMEOUT
         while (
             leftover := self.count_asyncio_tasks() - self.idle_asyncio_tasks

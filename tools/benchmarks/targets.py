@@ -31,11 +31,11 @@ STREAM_BYTES = "bytes per open stream, without sockets"
 CARD_BUILD = "agent card of 100 modules"
 
 FAST = "httptools+uvloop"
-"""The stack that `serve` uses if it is installed: the cheapest."""
+"""The cheapest stack; `serve` uses it if it is installed."""
+# By stack: highest CPU per request, in multiples of a bare echo's
 _MAX_SEND = {"h11+asyncio": 4.0, FAST: 5.5}
 _MAX_GET = {"h11+asyncio": 1.5, FAST: 1.4}
 _MAX_STREAM = {FAST: 7.0}
-"""In each of these three: most CPU per request, in multiples of a bare echo, by stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Check:
 
 def checks(results: Results) -> list[Check]:
     """Return a check for each figure with a limit, in each stack."""
-    of_stacks = [check for stack in results.stacks() for check in _stack_checks(results, stack)]
-    return [*of_stacks, *_process_checks(results)]
+    stack_checks = [check for stack in results.stacks() for check in _stack_checks(results, stack)]
+    return [*stack_checks, *_process_checks(results)]
 
 
 def _stack_checks(results: Results, stack: str) -> Iterator[Check]:
@@ -86,10 +86,10 @@ def _stack_checks(results: Results, stack: str) -> Iterator[Check]:
 
 
 def _process_checks(results: Results) -> Iterator[Check]:
-    for name, limit, unit in ((CARD_BUILD, 0.1, "ms"), (START, 2.0, "s")):
+    for name, max_seconds, unit in ((CARD_BUILD, 0.1, "ms"), (START, 2.0, "s")):
         seconds = results.facts.get(FactKey("", "ours", name))
         scale = 1e3 if unit == "ms" else 1.0
-        yield Check(name, "", _scale(seconds, scale), limit * scale, unit)
+        yield Check(name, "", _scale(seconds, scale), max_seconds * scale, unit)
 
 
 def _cpu_checks(results: Results, stack: str) -> Iterator[Check]:
@@ -136,7 +136,7 @@ class _Reader:
     results: Results
     stack: str
 
-    def of(self, scenario: str, connections: int = 1, server: str = "ours") -> Figures | None:
+    def figures(self, scenario: str, connections: int = 1, server: str = "ours") -> Figures | None:
         return self.results.figures.get(Key(self.stack, server, scenario, connections))
 
     def fact(self, name: str) -> float | None:
@@ -148,39 +148,41 @@ class _Reader:
         return Check(what, self.stack, _scale(value, scale), limit, unit)
 
 
-def _latency_checks(read: _Reader) -> Iterator[Check]:
-    stream, echo = read.of(STREAM), read.of(STREAM, server="bare")
+def _latency_checks(reader: _Reader) -> Iterator[Check]:
+    stream, echo = reader.figures(STREAM), reader.figures(STREAM, server="bare")
     first = stream.first_p50 / echo.p50 if stream and echo else None
-    yield Check("first SSE event: latency vs. a bare echo", read.stack, first, 6.0, "x")
-    yield read.check("first SSE event, p99", stream.first_p99 if stream else None, 50.0)
+    yield Check("first SSE event: latency vs. a bare echo", reader.stack, first, 6.0, "x")
+    yield reader.check("first SSE event, p99", stream.first_p99 if stream else None, 50.0)
     for scenario, connections in ((CARD, BUSY), (CARD_100, 100)):
-        card = read.of(scenario, connections)
-        yield read.check(
+        card = reader.figures(scenario, connections)
+        yield reader.check(
             f"agent card at {connections} connections, p99", card.p99 if card else None, 10.0
         )
-    send, direct = read.of(SEND), read.of(DIRECT, server="apcore")
+    send, direct = reader.figures(SEND), reader.figures(DIRECT, server="apcore")
     overhead = send.p50 - direct.p50 if send and direct else None
-    yield read.check("message/send, p50 above Executor.call_async's", overhead, 5.0)
-    get = read.of(GET_FULL)
-    yield read.check("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
-    many, alone = read.of(SLEEPING, 100), read.of(SLEEPING_ALONE)
+    yield reader.check("message/send, p50 above Executor.call_async's", overhead, 5.0)
+    get = reader.figures(GET_FULL)
+    yield reader.check("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
+    many, alone = reader.figures(SLEEPING, 100), reader.figures(SLEEPING_ALONE)
     ratio = many.p99 / alone.p99 if many and alone else None
-    yield Check("100 parallel sends of 0.1 s: p99 vs. one send", read.stack, ratio, 2.0, "x")
-    streams = read.of(STREAMS, 50)
-    yield read.check(
+    yield Check("100 parallel sends of 0.1 s: p99 vs. one send", reader.stack, ratio, 2.0, "x")
+    streams = reader.figures(STREAMS, 50)
+    yield reader.check(
         "event delivery in 50 streams, p99", streams.delivery_p99 if streams else None, 100.0
     )
 
 
-def _capacity_checks(read: _Reader) -> Iterator[Check]:
-    send, sdk = read.of(SEND, BUSY), read.of(SEND, BUSY, "sdk")
+def _capacity_checks(reader: _Reader) -> Iterator[Check]:
+    send, sdk = reader.figures(SEND, BUSY), reader.figures(SEND, BUSY, "sdk")
     rate = send.rate if send else None
-    yield Check("message/send per second", read.stack, rate, 100.0, "/s", at_least=True)
+    yield Check("message/send per second", reader.stack, rate, 100.0, "/s", at_least=True)
     ratio = send.rate / sdk.rate if send and sdk else None
-    yield Check("message/send: throughput vs. the SDK", read.stack, ratio, 3.0, "x", at_least=True)
-    size = read.fact(TASK_BYTES)
-    yield read.check("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
-    yield Check(LEFTOVER, read.stack, read.fact(LEFTOVER), 0.0, "")
+    yield Check(
+        "message/send: throughput vs. the SDK", reader.stack, ratio, 3.0, "x", at_least=True
+    )
+    size = reader.fact(TASK_BYTES)
+    yield reader.check("memory per stored task", size, 10.0, scale=1 / 1024, unit="KB")
+    yield Check(LEFTOVER, reader.stack, reader.fact(LEFTOVER), 0.0, "")
 
 
 def _scale(value: float | None, scale: float) -> float | None:

@@ -1,6 +1,6 @@
 """Benchmark of webhooks: the latency of a send with and without a webhook.
 
-All figures are from one run of interleaved rounds; compare the ratios.
+All figures are from one run of interleaved rounds. Between runs, compare the ratios.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SLOW_SECONDS = 5.0
 OPTIONS = ("--push-notifications", "--dev", "--push-max-pending", "1000000", "--no-access-log")
 NO_WEBHOOK, BESIDE_SLOW = "no webhook", "no webhook, during slow deliveries of other tasks"
 SLOW_WEBHOOK, FAST_WEBHOOK = "a slow webhook", "a fast webhook"
-"""The measured sends."""
+"""Labels of the measured sends."""
 GOALS = {BESIDE_SLOW: f"{MAX_RATIO} x without", SLOW_WEBHOOK: f"{MAX_RATIO} x fast"}
 
 
@@ -36,7 +36,7 @@ def measure(*, quick: bool) -> Table:
     """
     rounds, seconds = (3, 0.3) if quick else (9, 1.0)
     with serving(*OPTIONS) as (port, _):
-        latencies = asyncio.run(_rounds(port, rounds, seconds))
+        latencies = asyncio.run(_run_rounds(port, rounds, seconds))
     rows = [
         [
             what,
@@ -52,11 +52,11 @@ def measure(*, quick: bool) -> Table:
 
 
 def _ratio(p50s: list[float], base: list[float]) -> float:
-    """Return the median of the rounds' ratios; other load affects both values of a round."""
+    """Return the median of the rounds' ratios: a busy machine affects both values of a round."""
     return statistics.median(p50 / base_p50 for p50, base_p50 in zip(p50s, base, strict=True))
 
 
-async def _rounds(port: int, rounds: int, seconds: float) -> dict[str, list[float]]:
+async def _run_rounds(port: int, rounds: int, seconds: float) -> dict[str, list[float]]:
     async with _receiver(SLOW_SECONDS) as slow, _receiver(0) as fast:
         loads: dict[str, Callable[[], Requests]] = {
             NO_WEBHOOK: lambda: send(SKILL, text="hello"),
@@ -65,17 +65,19 @@ async def _rounds(port: int, rounds: int, seconds: float) -> dict[str, list[floa
             FAST_WEBHOOK: lambda: send_with_webhook(fast, SKILL),
         }
         latencies: dict[str, list[float]] = {what: [] for what in loads}
-        for requests in loads.values():
-            await _p50(port, requests(), seconds)
+        for requests in loads.values():  # warm up
+            await _measure_p50(port, requests(), seconds)
         for _ in range(rounds):
             for what, requests in loads.items():
                 if what == BESIDE_SLOW:  # keep slow deliveries under way
-                    await _p50(port, send_with_webhook(slow, SKILL), 60, limit=100)
-                latencies[what].append(await _p50(port, requests(), seconds))
+                    await _measure_p50(port, send_with_webhook(slow, SKILL), 60, limit=100)
+                latencies[what].append(await _measure_p50(port, requests(), seconds))
         return latencies
 
 
-async def _p50(port: int, requests: Requests, seconds: float, *, limit: int = 1_000_000) -> float:
+async def _measure_p50(
+    port: int, requests: Requests, seconds: float, *, limit: int = 1_000_000
+) -> float:
     tally = await run_load(Load(port, requests, b"completed", seconds=seconds, limit=limit))
     if tally.failures:
         raise ServerFailed(tally.failures[0])

@@ -1,7 +1,8 @@
-"""Benchmark of workers: the CPU time of a send by two workers, compared with a single process.
+"""Benchmark of workers: the CPU time of a send to two workers, compared with a single process.
 
-All processes of the agent share one core; the database and the load generator run on the others.
-If the processes took turns on all cores, the cost of that would depend on the machine.
+All processes of the agent share one core; the database and the load generator run on the other
+cores. If all these processes took turns on all cores, the cost of the turns would depend on the
+machine.
 """
 
 import asyncio
@@ -21,17 +22,18 @@ from tools.benchmarks.startup import RunningCommand, running_command
 
 
 class Row(NamedTuple):
-    """A measurement: numbers of processes and connections, and the highest ratio of CPU time."""
+    """A measurement of sends to some processes over some connections."""
 
     processes: int
     connections: int
     goal: str = ""
+    """Highest CPU time of a send, in multiples of that in `BASE`."""
 
 
 BASE = Row(1, 32)
 ROWS = (BASE, Row(2, 32), Row(2, 64, "1.1"))
-"""Sends at the same time share round trips and commits. So the goal is only for the row where each
-process has as many connections as that of `BASE`."""
+"""Only the last row has a goal: its processes have as many connections each as that of `BASE`. The
+number matters because concurrent sends share round trips and commits."""
 
 
 def measure(say: Callable[[str], None], *, quick: bool) -> Table:
@@ -60,11 +62,13 @@ def measure(say: Callable[[str], None], *, quick: bool) -> Table:
         for round_number in range(rounds + 1):
             say(f"round {round_number} of {rounds}")
             for row in ROWS:
-                cost, rate = asyncio.run(_load(agents[row.processes], row.connections, seconds))
+                cost, rate = asyncio.run(
+                    _measure_sends(agents[row.processes], row.connections, seconds)
+                )
                 if round_number:  # the first one warms up
                     costs[row].append(cost)
                     rates[row].append(rate)
-    cells = [
+    table_rows = [
         [
             str(row.processes),
             str(row.connections),
@@ -76,11 +80,13 @@ def measure(say: Callable[[str], None], *, quick: bool) -> Table:
         for row in ROWS
     ]
     header = ["processes", "connections", "at most", "CPU us", "x one process", "sends/s"]
-    return Table("A send over PostgreSQL, with all processes on one core", header, cells)
+    return Table("A send over PostgreSQL, with all processes on one core", header, table_rows)
 
 
-async def _load(agent: RunningCommand, connections: int, seconds: float) -> tuple[float, float]:
-    """Return the CPU seconds of all processes of the agent for one send, and the sends/s."""
+async def _measure_sends(
+    agent: RunningCommand, connections: int, seconds: float
+) -> tuple[float, float]:
+    """Return the CPU seconds of a send, in all processes of the agent together, and the sends/s."""
     before = tree_cpu(agent.process_id)
     requests = send("modules.noop")
     tally = await run_load(Load(agent.port, requests, b"completed", connections, seconds))

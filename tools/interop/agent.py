@@ -86,7 +86,7 @@ class OrderInput(BaseModel):
 
 
 class Order:
-    """A skill that refuses non-integers before there is a task, and large numbers in its task."""
+    """A skill that refuses non-integers before a task exists; for large numbers, its task fails."""
 
     description = "Orders cups of tea."
     input_schema = OrderInput

@@ -34,7 +34,7 @@ class Client:
         )
 
     def install(self) -> list[str]:
-        """Return the command that runs the script, with the packages installed.
+        """Install the packages; return the command that runs the script.
 
         Raises:
             pytest.skip.Exception: The packages can't be installed.

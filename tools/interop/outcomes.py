@@ -15,12 +15,12 @@ MAX_NOT_RUN = 2  # clients
 MAX_REASON = 100  # characters
 
 Record = dict[str, dict[str, str]]
-"""For each client, the outcome of each of its steps."""
+"""For each client, the verdict on each of its steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcomes of a client's steps, or the reason why it did not run."""
+    """The verdicts on a client's steps, or the reason why the client did not run."""
 
     client: str
     steps: Mapping[str, str] = field(default_factory=dict)
@@ -30,11 +30,11 @@ class Outcome:
     @property
     def failed(self) -> list[str]:
         """The steps that failed."""
-        return [step for step, outcome in self.steps.items() if outcome.startswith("failed")]
+        return [step for step, verdict in self.steps.items() if verdict.startswith("failed")]
 
 
 def judge(step: str, result: Mapping[str, Any]) -> str:
-    """Return the outcome of a step from the line that the script prints for it.
+    """Return the verdict on a step; *result* is what the script prints for the step.
 
     Example:
         >>> judge("send", {"seen": "You said: hello"})
@@ -55,11 +55,11 @@ def judge(step: str, result: Mapping[str, Any]) -> str:
 
 def _in_order(expected: Sequence[str], text: str) -> bool:
     position = 0
-    for words in expected:
-        position = text.find(words, position)
+    for phrase in expected:
+        position = text.find(phrase, position)
         if position < 0:
             return False
-        position += len(words)
+        position += len(phrase)
     return True
 
 
@@ -81,15 +81,15 @@ def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
         before = record.get(outcome.client, {})
         if outcome.not_run and before:
             yield f"{outcome.client} ran before, and did not run now"
-        for step, result in outcome.steps.items():
+        for step, verdict in outcome.steps.items():
             if step in outcome.failed:
-                yield f"{outcome.client}, {step}: {result}"
-            elif result != OK and before.get(step) == OK:
-                yield f"{outcome.client}, {step}: it worked before, now {result}"
+                yield f"{outcome.client}, {step}: {verdict}"
+            elif verdict != OK and before.get(step) == OK:
+                yield f"{outcome.client}, {step}: it worked before, now {verdict}"
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the outcomes as a table, and below it the reasons for all that are not ok."""
+    """Return a table of the verdicts, and below it the reasons for those that are not ok."""
     notes: list[str] = []
     rows = [_row(outcome, notes) for outcome in outcomes]
     lines = Table("Clients of other projects", ["client", *STEPS], rows).text()
@@ -104,12 +104,12 @@ def _row(outcome: Outcome, notes: list[str]) -> list[str]:
 
 
 def _cell(outcome: Outcome, step: str, notes: list[str]) -> str:
-    result = outcome.steps[step]
-    if result == OK:
-        return result
-    verdict, _, reason = result.partition(": ")
+    verdict = outcome.steps[step]
+    if verdict == OK:
+        return verdict
+    word, _, reason = verdict.partition(": ")
     notes.append(f"[{len(notes) + 1}] {outcome.client}, {step}: {reason}")
-    return f"{verdict} [{len(notes)}]"
+    return f"{word} [{len(notes)}]"
 
 
 def read(file: Path) -> Record:

@@ -1,4 +1,4 @@
-"""Call the agent as a remote agent of google-adk."""
+"""Call the agent with the `RemoteA2aAgent` of google-adk."""
 
 # mypy: ignore-errors
 # The library is in another environment.
@@ -19,7 +19,7 @@ def remote(url: str) -> RemoteA2aAgent:
 
 
 async def talk(agent: RemoteA2aAgent, *texts: str) -> list[list[Event]]:
-    """Return, for each text of one conversation, the events that answer it."""
+    """Send *texts* in one conversation; return the events that answer each text."""
     runner = InMemoryRunner(agent=agent, app_name="tea")
     session = await runner.session_service.create_session(app_name="tea", user_id="ann")
     user = {"user_id": "ann", "session_id": session.id, "run_config": STREAMING}
@@ -30,7 +30,7 @@ async def talk(agent: RemoteA2aAgent, *texts: str) -> list[list[Event]]:
     return answers
 
 
-def words(event: Event) -> str:
+def text_of(event: Event) -> str:
     """Return the text of an event: an answer, a question or an error."""
     parts = event.content.parts if event.content else []
     questions = [part.function_call.args["input_required"] for part in parts if part.function_call]
@@ -38,7 +38,7 @@ def words(event: Event) -> str:
 
 
 async def ask(url: str, *texts: str) -> list[str]:
-    return ["".join(map(words, events)) for events in await talk(remote(url), *texts)]
+    return ["".join(map(text_of, events)) for events in await talk(remote(url), *texts)]
 
 
 async def card(url: str) -> str:
@@ -52,10 +52,10 @@ async def send(url: str) -> list[str]:
 
 
 async def stream(url: str) -> list[str]:
-    # A session does not keep pieces of a stream. To make it keep the answers of streaming skills,
-    # give `RemoteA2aAgent` `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))`.
+    # A session does not keep the pieces of a stream. To keep the answers of streaming skills, pass
+    # `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))` to `RemoteA2aAgent`.
     (events,) = await talk(remote(f"{url}/count"), "go")
-    return [words(event) for event in events if event.partial]
+    return [text_of(event) for event in events if event.partial]
 
 
 async def question(url: str) -> list[str]:

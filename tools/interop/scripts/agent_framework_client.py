@@ -1,4 +1,4 @@
-"""Call the agent as an `A2AAgent` of Microsoft's Agent Framework."""
+"""Call the agent with the `A2AAgent` of Microsoft's Agent Framework."""
 
 # mypy: ignore-errors
 # The library is in another environment.
@@ -46,7 +46,7 @@ async def result(url: str) -> list[str]:
 
 
 async def refusal(url: str) -> list[str]:
-    # Without `stream=True`, the text for a failed task is the request, not the reason.
+    # Without `stream=True`, the response for a failed task repeats the request, without the reason.
     task_failure = "".join(await stream_pieces(f"{url}/order/", "50"))
     input_refusal = await error_text(ask(f"{url}/order/", "many"))
     return [task_failure, input_refusal, await error_text(ask(LOCKED, "hello"))]

@@ -1,4 +1,4 @@
-"""Call the agent as an `A2AAgent` of BeeAI."""
+"""Call the agent with the `A2AAgent` of BeeAI."""
 
 # mypy: ignore-errors
 # The library is in another environment.

@@ -1,4 +1,4 @@
-"""Delegate tasks of a crew to the agent."""
+"""Delegate tasks of a CrewAI crew to the agent."""
 
 # mypy: ignore-errors
 # The library is in another environment.
@@ -6,7 +6,7 @@
 import json
 import os
 
-# Telemetry starts with the import.
+# Before the import, which starts telemetry.
 os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
 
 from crewai import Agent, BaseLLM, Crew, Task
@@ -16,22 +16,22 @@ from steps import LOCKED, error_text, run
 
 
 class ScriptedModel(BaseLLM):
-    """A model that delegates one text after the other, and then gives up."""
+    """A model that delegates a text in each call, and gives up when none is left."""
 
     texts: list[str]
     prompts: list[str] = Field(default_factory=list)
 
     def call(self, messages, *args, **options) -> str:
-        """Return the next answer of the script."""
+        """Delegate the next text."""
         self.prompts.append(messages[-1]["content"])
         text = self.texts.pop(0) if self.texts else None
         return json.dumps({"a2a_ids": [], "message": text or "Sorry", "is_a2a": text is not None})
 
 
 async def delegate(url: str, *texts: str) -> tuple[str, list[str]]:
-    """Return the result of a crew, and the prompts that its model gets."""
+    """Delegate *texts* to the agent; return the crew's result and its model's prompts."""
     model = ScriptedModel(model="scripted", texts=list(texts))
-    # Only a trusted result becomes the result of the task: the model sees messages, not artifacts.
+    # Without this trust, artifacts do not reach the crew: its model sees only messages.
     remote = A2AClientConfig(
         endpoint=f"{url}/.well-known/agent-card.json", trust_remote_completion_status=True
     )
@@ -52,7 +52,7 @@ async def send(url: str) -> str:
 
 
 async def stream(url: str) -> str:
-    result, _ = await delegate(f"{url}/count", "go")  # a crew returns the whole text only
+    result, _ = await delegate(f"{url}/count", "go")  # a crew returns only the whole text
     return result
 
 

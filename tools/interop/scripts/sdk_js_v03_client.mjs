@@ -1,38 +1,38 @@
-// Call the agent with the last SDK for JavaScript of A2A 0.3.
+// Call the agent with the last JavaScript SDK for A2A 0.3.
 
 import { randomUUID } from "node:crypto";
 import { LOCKED, errorText, require, run } from "./steps.mjs";
 
 const { ClientFactory } = require("sdk-v03/client");
 
-const client = (url) => new ClientFactory().createFromUrl(url);
-const words = (parts) =>
+const connect = (url) => new ClientFactory().createFromUrl(url);
+const textOf = (parts) =>
   parts.flatMap((part) => (part.kind === "text" ? part.text : [])).join("\n");
-const artifact = (task) => words(task.artifacts[0].parts);
+const artifactText = (task) => textOf(task.artifacts[0].parts);
 
-function message(text, taskId) {
+function sendParams(text, taskId) {
   const parts = [{ kind: "text", text }];
   return { message: { kind: "message", messageId: randomUUID(), role: "user", parts, taskId } };
 }
 
 async function ask(url, text, taskId) {
-  return (await client(url)).sendMessage(message(text, taskId));
+  return (await connect(url)).sendMessage(sendParams(text, taskId));
 }
 
 async function card(url) {
-  const { name, skills } = await (await client(url)).getAgentCard();
+  const { name, skills } = await (await connect(url)).getAgentCard();
   return [name, ...skills.map((skill) => skill.name)];
 }
 
 async function send(url) {
-  return artifact(await ask(url, "hello"));
+  return artifactText(await ask(url, "hello"));
 }
 
 async function stream(url) {
   const pieces = [];
-  const counting = await client(`${url}/count/`);
-  for await (const event of counting.sendMessageStream(message("go"))) {
-    if (event.kind === "artifact-update") pieces.push(words(event.artifact.parts));
+  const counting = await connect(`${url}/count/`);
+  for await (const event of counting.sendMessageStream(sendParams("go"))) {
+    if (event.kind === "artifact-update") pieces.push(textOf(event.artifact.parts));
   }
   return pieces;
 }
@@ -40,17 +40,17 @@ async function stream(url) {
 async function question(url) {
   const paused = await ask(`${url}/table/`, "A table, please");
   const booked = await ask(`${url}/table/`, "friday", paused.id);
-  return [words(paused.status.message.parts), artifact(booked)];
+  return [textOf(paused.status.message.parts), artifactText(booked)];
 }
 
 async function result(url) {
-  return artifact(await ask(`${url}/price/`, "green tea"));
+  return artifactText(await ask(`${url}/price/`, "green tea"));
 }
 
 async function refusal(url) {
   const failedTask = await ask(`${url}/order/`, "50");
   const inputRefusal = await errorText(ask(`${url}/order/`, "many"));
-  const taskFailure = words(failedTask.status.message.parts);
+  const taskFailure = textOf(failedTask.status.message.parts);
   return [taskFailure, inputRefusal, await errorText(ask(LOCKED, "hello"))];
 }
 

@@ -1,4 +1,4 @@
-// Call the agent with the SDK for JavaScript, A2A 1.0.
+// Call the agent with the JavaScript SDK for A2A 1.0.
 
 import { randomUUID } from "node:crypto";
 import { LOCKED, errorText, require, run } from "./steps.mjs";
@@ -6,12 +6,12 @@ import { LOCKED, errorText, require, run } from "./steps.mjs";
 const { ClientFactory } = require("sdk-v1/client");
 const { SendMessageRequest } = require("sdk-v1");
 
-const client = (url) => new ClientFactory().createFromUrl(url);
-const words = (parts) =>
+const connect = (url) => new ClientFactory().createFromUrl(url);
+const textOf = (parts) =>
   parts.flatMap(({ content }) => (content.$case === "text" ? content.value : [])).join("\n");
-const artifact = (task) => words(task.artifacts[0].parts);
+const artifactText = (task) => textOf(task.artifacts[0].parts);
 
-function message(text, taskId) {
+function sendRequest(text, taskId) {
   const parts = [{ text }];
   return SendMessageRequest.fromJSON({
     message: { messageId: randomUUID(), role: "ROLE_USER", parts, taskId },
@@ -19,23 +19,23 @@ function message(text, taskId) {
 }
 
 async function ask(url, text, taskId) {
-  return (await client(url)).sendMessage(message(text, taskId));
+  return (await connect(url)).sendMessage(sendRequest(text, taskId));
 }
 
 async function card(url) {
-  const { name, skills } = await (await client(url)).getAgentCard();
+  const { name, skills } = await (await connect(url)).getAgentCard();
   return [name, ...skills.map((skill) => skill.name)];
 }
 
 async function send(url) {
-  return artifact(await ask(url, "hello"));
+  return artifactText(await ask(url, "hello"));
 }
 
 async function stream(url) {
   const pieces = [];
-  const counting = await client(`${url}/count/`);
-  for await (const { payload } of counting.sendMessageStream(message("go"))) {
-    if (payload.$case === "artifactUpdate") pieces.push(words(payload.value.artifact.parts));
+  const counting = await connect(`${url}/count/`);
+  for await (const { payload } of counting.sendMessageStream(sendRequest("go"))) {
+    if (payload.$case === "artifactUpdate") pieces.push(textOf(payload.value.artifact.parts));
   }
   return pieces;
 }
@@ -43,17 +43,17 @@ async function stream(url) {
 async function question(url) {
   const paused = await ask(`${url}/table/`, "A table, please");
   const booked = await ask(`${url}/table/`, "friday", paused.id);
-  return [words(paused.status.message.parts), artifact(booked)];
+  return [textOf(paused.status.message.parts), artifactText(booked)];
 }
 
 async function result(url) {
-  return artifact(await ask(`${url}/price/`, "green tea"));
+  return artifactText(await ask(`${url}/price/`, "green tea"));
 }
 
 async function refusal(url) {
   const failedTask = await ask(`${url}/order/`, "50");
   const inputRefusal = await errorText(ask(`${url}/order/`, "many"));
-  const taskFailure = words(failedTask.status.message.parts);
+  const taskFailure = textOf(failedTask.status.message.parts);
   return [taskFailure, inputRefusal, await errorText(ask(LOCKED, "hello"))];
 }
 

@@ -24,9 +24,9 @@ async def card(url: str) -> list[str]:
     return [card.name, *(skill.name for skill in card.skills)]
 
 
-async def call(url: str, text: str, *, streaming: bool = False, task: str | None = None) -> Any:
+async def call(url: str, text: str, *, streaming: bool = False, task_id: str | None = None) -> Any:
     message = create_text_message_object(content=text)
-    message.task_id = task
+    message.task_id = task_id
     async with AsyncClient() as http:
         client = await ClientFactory.connect(url, ClientConfig(streaming, httpx_client=http))
         async for event in client.send_message(message):
@@ -53,7 +53,7 @@ async def stream(url: str) -> list[str]:
 
 async def question(url: str) -> list[str]:
     paused = await ask(f"{url}/table/", "A table, please")
-    booked = await ask(f"{url}/table/", "friday", task=paused.id)
+    booked = await ask(f"{url}/table/", "friday", task_id=paused.id)
     return [get_message_text(paused.status.message), get_artifact_text(booked.artifacts[0])]
 
 

@@ -1,4 +1,4 @@
-// Run the steps of a client and print what its user sees, as steps.py does.
+// Run the steps of a client and print what the client's user sees. Counterpart of steps.py.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ export const LOCKED = locked;
 
 // The text of the error that a call throws.
 export async function errorText(call) {
-  return call.then((result) => `no error, but ${result}`, (refusal) => refusal.message);
+  return call.then((result) => `no error, but ${result}`, (error) => error.message);
 }
 
 export async function run(...steps) {
