@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import audit
-from tools.audit import SKIPPED, read
+from tools.audit import SKIPPED, parse_report
 
 SAFE = {"name": "httpx", "version": "0.28.1", "vulns": []}
 NOT_FOUND = {"name": "wrapt", "skip_reason": "Dependency not found on PyPI"}
@@ -19,9 +19,9 @@ VULNERABLE: dict[str, Any] = {
 
 
 def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
-    report = read({"dependencies": [SAFE, VULNERABLE, NOT_FOUND]})
+    report = parse_report({"dependencies": [SAFE, VULNERABLE, NOT_FOUND]})
 
-    assert report.code == 1
+    assert report.exit_code == 1
     assert str(report).splitlines() == [
         "old 1.0: PYSEC-1, fixed in 1.1",
         "old 1.0: PYSEC-2, fixed in no version yet",
@@ -30,13 +30,13 @@ def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
 
 
 def test_without_vulnerabilities_the_audit_passes() -> None:
-    assert read({"dependencies": [SAFE, NOT_FOUND]}).code == 0
+    assert parse_report({"dependencies": [SAFE, NOT_FOUND]}).exit_code == 0
 
 
 def test_the_audit_is_skipped_if_no_package_could_be_looked_up() -> None:
-    report = read({"dependencies": [NOT_FOUND]})
+    report = parse_report({"dependencies": [NOT_FOUND]})
 
-    assert report.code == SKIPPED
+    assert report.exit_code == SKIPPED
     assert "skipped" in str(report)
 
 

@@ -29,7 +29,7 @@ from tools.benchmarks import (
 from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.clients import import_ratio
 from tools.benchmarks.figures import FactKey, Figures, Key, Results, percentile
-from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
+from tools.benchmarks.http1 import BadResponse, Response, ResponseParser, get
 from tools.benchmarks.load import Tally
 from tools.benchmarks.measured_stores import (
     MEMORY,
@@ -87,26 +87,26 @@ def test_a_percentile_of_no_values_is_not_a_number() -> None:
     ("wire", "body"), [(PLAIN, b"hello"), (CHUNKED, b"data: 1\r\n\r\ndata: 2")]
 )
 def test_answers_can_be_read_in_pieces_of_any_size(wire: bytes, body: bytes, size: int) -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     answers = [
         answer
         for _ in range(3)
         for start in range(0, len(wire), size)
         if (answer := parser.feed(wire[start : start + size]))
     ]
-    assert answers == [Answer(200, body)] * 3
+    assert answers == [Response(200, body)] * 3
 
 
 def test_the_body_of_a_stream_can_be_read_before_its_end() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     assert parser.feed(CHUNKED[:-20]) is None
     assert parser.body == b"data: "
 
 
 def test_an_answer_without_a_body_is_complete_with_its_head() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     answer = parser.feed(b"HTTP/1.1 503 Unavailable\r\nContent-Length: 0\r\n\r\n")
-    assert answer == Answer(503, b"")
+    assert answer == Response(503, b"")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_an_answer_without_a_body_is_complete_with_its_head() -> None:
     ],
 )
 def test_an_invalid_answer_is_refused(wire: bytes) -> None:
-    with pytest.raises(BadAnswer):
-        AnswerParser().feed(wire)
+    with pytest.raises(BadResponse):
+        ResponseParser().feed(wire)
 
 
 def test_get_returns_a_complete_request() -> None:
@@ -566,7 +566,7 @@ def test_agents_with_stores_and_stores_alone_are_measured() -> None:
     writes = {row[0]: row[-2] for row in table.rows if row[1] == MEMORY}
     assert writes == {stores.SEND: "2.00", stores.STREAM: "1.02", stores.ALONE: ""}
     assert {row[-1] for row in goals.rows} == {"not measured"}
-    assert messages_printed == ["round 1 of 1 of agents", "round 1 of 1 of stores alone"]
+    assert messages_printed == ["agents: round 1 of 1", "stores alone: round 1 of 1"]
 
 
 def test_tables_are_exported_as_json() -> None:

@@ -185,7 +185,7 @@ async def test_a_long_json_document_in_the_error_output_is_read(
     code = "import sys; print('{\"text\": \"' + 'x' * 10_000 + '\"}', file=sys.stderr)"
     task = await answer_of(code, output="json", output_key="text")
     assert task.value == "x" * 10_000
-    monkeypatch.setattr("apcore_a2a_bridges.command.MAX_OUTPUT", 5000)
+    monkeypatch.setattr("apcore_a2a_bridges.command.MAX_OUTPUT_BYTES", 5000)
     task = await answer_of(code, output="json", output_key="text")
     assert task.status.state == "failed"
     # the error output beside a document is not limited

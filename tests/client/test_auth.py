@@ -707,8 +707,8 @@ def test_the_error_for_a_url_without_a_scheme_suggests_the_url_with_a_scheme(
         ("http://127.0.0.1:8000 ", "; this has a space or a line break"),
         ("http://127.0.0.1:0", "; ports are from 1 to 65535"),
         ("http://127.0.0.1:65536/agent", "; ports are from 1 to 65535"),
-        (f"http://{'a' * 64}.example", "; this host has no valid name"),
-        ("http://xn--/", "; this host has no valid name"),
+        (f"http://{'a' * 64}.example", "; this host is not valid"),
+        ("http://xn--/", "; this host is not valid"),
     ],
 )
 def test_the_error_for_an_invalid_url_says_what_is_expected(

@@ -23,7 +23,7 @@ from apcore_a2a_core import (
     to_sdk,
 )
 from apcore_a2a_core.data import Artifact, Message, Part, Task, TaskStatus
-from apcore_a2a_core.records import LARGE_MESSAGE, about_size, is_large_message
+from apcore_a2a_core.records import LARGE_MESSAGE, estimated_size, is_large_message
 from apcore_a2a_core.values import (
     LONG_TEXT,
     MAX_DEPTH,
@@ -304,8 +304,8 @@ def test_a_long_member_name_counts_like_a_long_text(value: Any) -> None:
 def test_the_estimated_size_of_a_task_is_close_to_that_of_its_json() -> None:
     messages = [Message(parts=[Part(text="x" * 100_000), Part(data={"a": ["y" * 50_000]})])]
     task = Task(id="t1", history=messages)
-    assert 0.99 < about_size(task) / len(dump_json(task)) < 1.01
-    assert about_size(Task(id="t1")) == len(dump_json(Task(id="t1")))
+    assert 0.99 < estimated_size(task) / len(dump_json(task)) < 1.01
+    assert estimated_size(Task(id="t1")) == len(dump_json(Task(id="t1")))
 
 
 def test_an_error_at_the_root_has_a_path() -> None:

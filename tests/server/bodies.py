@@ -203,7 +203,7 @@ class LoadedAgent:
             now = time.thread_time()
             longest, last = max(longest, now - last), now
         await sending
-        assert not self._agent.setup.memory.bodies, "a body is still counted"
+        assert not self._agent.setup.memory.body_bytes, "a body is still counted"
         return longest
 
     async def _post(self, method: str, content: bytes) -> None:

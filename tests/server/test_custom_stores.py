@@ -461,12 +461,12 @@ def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
     [
         (
             DictStore,
-            "The task store DictStore stores tasks, and old ones",
+            "Old tasks are never deleted from the task store DictStore. Events,",
             "It keeps one webhook for each task",
         ),
         (
             SdkStore,
-            "The task store InMemoryTaskStore of a2a-sdk stores tasks, and old ones",
+            "Old tasks are never deleted from the task store InMemoryTaskStore of a2a-sdk. Events,",
             "change of state",
         ),
     ],

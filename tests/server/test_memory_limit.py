@@ -48,7 +48,7 @@ def stored_bytes(peer: Peer) -> int:
 
 def kept_bytes(peer: Peer) -> int:
     memory = peer.agent.setup.memory
-    return memory.bodies + memory.running + memory.stored
+    return memory.body_bytes + memory.running_bytes + memory.stored_bytes
 
 
 def text_in(message: Any) -> str:
@@ -229,12 +229,12 @@ async def test_unfinished_bodies_count_until_their_clients_disconnect(dialect: s
     async with serving_within(4 * UNIT, {"work": always({})}, dialect) as peer:
         memory = peer.agent.setup.memory
         async with unfinished_body(peer, 2 * UNIT), unfinished_body(peer, UNIT):
-            await wait_until(lambda: memory.bodies == 3 * UNIT)
+            await wait_until(lambda: memory.body_bytes == 3 * UNIT)
             await check_refused(peer)
             assert (await peer.send()).state == "completed"  # a small body
-        await wait_until(lambda: memory.bodies == 0)
+        await wait_until(lambda: memory.body_bytes == 0)
         assert (await send_large(peer)).state == "completed"
-        assert memory.bodies == 0
+        assert memory.body_bytes == 0
 
 
 async def test_a_body_for_which_there_is_no_memory_is_not_kept() -> None:
@@ -252,8 +252,8 @@ async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
         memory = peer.agent.setup.memory
         for _ in range(12):
             await stack.enter_async_context(unfinished_body(peer, UNIT // 2))
-            assert memory.bodies <= 2 * UNIT
-        await wait_until(lambda: memory.bodies == 2 * UNIT)
+            assert memory.body_bytes <= 2 * UNIT
+        await wait_until(lambda: memory.body_bytes == 2 * UNIT)
 
 
 async def test_a_client_beyond_its_share_leaves_memory_to_others() -> None:
@@ -261,11 +261,11 @@ async def test_a_client_beyond_its_share_leaves_memory_to_others() -> None:
     async with serving({"work": always({})}, **options) as peer:
         memory = peer.agent.setup.memory
         async with unfinished_body(peer, 4 * UNIT), unfinished_body(peer, 2 * UNIT):
-            await wait_until(lambda: memory.bodies == 6 * UNIT)
+            await wait_until(lambda: memory.body_bytes == 6 * UNIT)
             await check_refused(peer)  # less than an eighth would be left for other clients
             memory.take(Caller(client="another client"), 2 * UNIT)
             memory.release("another client", 2 * UNIT)
-        await wait_until(lambda: memory.bodies == 0)
+        await wait_until(lambda: memory.body_bytes == 0)
         assert (await send_large(peer)).state == "completed"
 
 
@@ -276,7 +276,7 @@ async def test_unfinished_tasks_and_bodies_of_a_client_count_towards_one_share()
         for _ in range(4):
             await start_large(peer)
         async with unfinished_body(peer, 2 * UNIT):
-            await wait_until(lambda: peer.agent.setup.memory.bodies == 2 * UNIT)
+            await wait_until(lambda: peer.agent.setup.memory.body_bytes == 2 * UNIT)
             await check_refused(peer)  # less than an eighth would be left for other clients
         gate.opened.set()
         await wait_until(lambda: not peer.agent.engine.runs)
@@ -409,7 +409,7 @@ async def test_the_input_of_a_blocking_send_counts_once() -> None:
     async with serving({"work": ActionModule(gate)}) as peer:
         sending = asyncio.create_task(send_large(peer))
         await gate.reached.wait()
-        assert peer.agent.setup.memory.bodies == 0
+        assert peer.agent.setup.memory.body_bytes == 0
         assert kept_bytes(peer) < 1.1 * UNIT
         gate.opened.set()
         assert (await sending).state == "completed"
@@ -419,7 +419,7 @@ async def test_the_metrics_show_the_memory_by_kind() -> None:
     async with serving_within(8 * UNIT, {"work": always({})}, metrics=True) as peer:
         await send_large(peer)
         async with unfinished_body(peer, UNIT):
-            await wait_until(lambda: peer.agent.setup.memory.bodies)
+            await wait_until(lambda: peer.agent.setup.memory.body_bytes)
             figures = (await peer.client.get("/metrics")).json()
         text = (await peer.client.get("/metrics", headers={"accept": "text/plain"})).text
     assert figures["memory_bodies_bytes"] > 0
@@ -452,9 +452,9 @@ async def test_a_canceled_message_over_grpc_no_longer_counts() -> None:
         memory = caller.peer.agent.setup.memory
         call = caller.stub.SendMessage(request_for(text=LARGE))
         await gate.reached.wait()
-        assert memory.bodies > UNIT * 0.98
+        assert memory.body_bytes > UNIT * 0.98
         call.cancel()
-        await wait_until(lambda: memory.bodies == 0)
+        await wait_until(lambda: memory.body_bytes == 0)
 
 
 async def test_a_message_over_grpc_for_which_there_is_no_memory_is_refused() -> None:

@@ -216,7 +216,7 @@ async def test_a_pattern_that_only_python_matches_causes_a_warning_and_is_matche
         (warning,) = warnings(caplog)
         assert "Skill work: " in warning
         assert "(a+)+" in warning
-        assert "a process of its own" in warning
+        assert "a separate process" in warning
         assert await state(peer, "work", {"text": FITS}) == "completed"
         assert await fields(peer, "work", {"text": "b"}) == ["text"]
         answer = await peer.send("work", peer.part(data={"text": EVIL_TEXT}))

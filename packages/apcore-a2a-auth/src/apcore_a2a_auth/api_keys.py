@@ -49,11 +49,11 @@ class APIKeyAuthenticator:
     hashes in constant time.
 
     Args:
-        keys: A mapping of keys to identities; a key may be given as `sha256:` and its hash. Or the
-            `Path` of a YAML or JSON file, which has only hashes: `keys: [{id: ci, sha256: …,
-            type: service, roles: [operator]}]`. A changed file is reloaded. An identity is an
-            apcore Identity, its id, or a mapping with `id`, `type` (default `service`), `roles`
-            and `attrs`.
+        keys: A mapping of keys to identities; `sha256:` followed by the hash of a key can stand for
+            the key. Or the `Path` of a YAML or JSON file with hashes only: `keys: [{id: ci,
+            sha256: …, type: service, roles: [operator]}]`. A changed file is reloaded. An identity
+            is an apcore Identity, its id, or a mapping with `id`, `type` (default `service`),
+            `roles` and `attrs`.
         header: The header with the key.
         namespace: Prefix of the principals, to keep them apart from those of other authenticators.
         source: Name of the source of *keys*, such as a variable, for a warning about short keys.
@@ -115,7 +115,7 @@ class APIKeyAuthenticator:
 
 
 def hash_key(key: str) -> str:
-    """Return `sha256:` and the SHA-256 hash of *key*, which can be stored instead of the key.
+    """Return `sha256:` followed by the SHA-256 hash of *key*, to be stored instead of the key.
 
     Keys are random, so the hash needs no salt.
 

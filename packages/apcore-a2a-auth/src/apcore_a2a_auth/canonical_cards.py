@@ -1,8 +1,9 @@
-"""Canonical forms of Agent Cards, which their signatures cover (A2A 1.0 §8.4.1).
+"""Canonical forms of Agent Cards: the JSON that signatures cover (A2A 1.0 §8.4.1).
 
-There are two forms. That of the specification leaves out fields with their default value, unless
-they are REQUIRED or `optional`, and keeps all values inside a `Struct`, such as the `params` of an
-extension. The SDK (`a2a.utils.signing`) leaves out null, "", {} and [] everywhere.
+There are two forms. The specification's form leaves out fields with their default value, except
+REQUIRED fields and `optional` fields that are set. It keeps all values inside a `Struct`, such as
+the `params` of an extension. The SDK's form (`a2a.utils.signing`) leaves out null, "", {} and []
+everywhere.
 """
 
 from typing import Any, NamedTuple
@@ -35,8 +36,8 @@ class CanonicalForm(NamedTuple):
 def canonical_forms(card: Json) -> list[CanonicalForm]:
     """Return the forms of *card*: the specification's, and the SDK's if it differs.
 
-    Both cover only members of A2A 1.0, except `signatures`. The second does not cover empty values,
-    which it leaves out.
+    Both leave out `signatures` and members that A2A 1.0 does not define. The SDK's form also leaves
+    out empty values, so it does not cover them.
 
     Raises:
         ValueError: *card* is not the JSON of a card of A2A 1.0.

@@ -1,7 +1,7 @@
 """Signatures of Agent Cards (A2A 1.0 §8.4): made by the server, verified by clients.
 
-A signature covers a canonical form of the card: that of the specification or that of the SDK (see
-`canonical_cards`). Members that A2A 1.0 does not define are in neither form. The server signs both
+A signature covers a canonical form of the card: the specification's or the SDK's (see
+`canonical_cards`). Both forms leave out members that A2A 1.0 does not define. The server signs both
 forms, because some verifiers know only one of them, and one valid signature is enough.
 """
 
@@ -34,10 +34,10 @@ NOT_VALID = "No signature of the card is valid: the card was changed, or signed 
 class CardSigner:
     """A signer of Agent Cards.
 
-    With several keys, a card has signatures by each, and a verifier needs only one of the keys. To
-    change the key, add the new one, wait until all verifiers know it, and remove the old one.
+    With several keys, each signs the card, and a verifier needs to know only one of them. To change
+    the key, add the new one, wait until all verifiers know it, and remove the old one.
 
-    Each key signs the canonical form of the SDK, and then that of the specification if it differs.
+    Each key signs the SDK's canonical form, and then the specification's if it differs.
 
     Args:
         keys: Private keys for ES256 (P-256): each in PEM, the path of a file, or a `SigningKey`.
@@ -76,8 +76,8 @@ class CardSigner:
         for key in self._keys:
             if key.algorithm != ALGORITHM:
                 raise ConfigurationError(
-                    f"A card is signed with {ALGORITHM}: give a private key for P-256, such as "
-                    "from openssl ecparam -name prime256v1 -genkey -noout"
+                    f"A card is signed with {ALGORITHM}: give a private key for P-256, such as one "
+                    "made by openssl ecparam -name prime256v1 -genkey -noout"
                 )
         self._jku = jku
 
@@ -121,10 +121,11 @@ class CardVerifier:
     Args:
         keys: Pinned public keys: each in PEM, the `Path` of a file, or a JSON Web Key; or a whole
             key set.
-        jwks_url: URL of a key set. Its keys are fetched again when a card is verified more than a
-            minute later; while that fails, they stay in use for up to an hour.
-        jku_origins: Origins such as `https://agents.example.com`. The key set that a card itself
-            names (`jku`) is fetched only from these.
+        jwks_url: URL of a key set. The keys are fetched again when a card is verified more than a
+            minute after the last fetch; while fetches fail, the old keys are used for up to an
+            hour.
+        jku_origins: Origins such as `https://agents.example.com`. A key set that a card itself
+            names (`jku`) is fetched only from these origins.
         algorithms: Accepted algorithms.
 
     Raises:
@@ -214,10 +215,12 @@ class CardVerifier:
         raise unavailable or failure  # a key that could not be fetched may be the right one
 
     def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
-        """Yield the keys that may verify *signature*; pinned ones first, without a request.
+        """Yield the keys that may verify *signature*.
+
+        Pinned keys come first, because they need no request.
 
         Raises:
-            KeysUnavailableError: A key set could not be fetched for an hour, or ever.
+            KeysUnavailableError: A key set has not been fetched within the last hour.
         """
         if signature.algorithm not in self._algorithms:
             return

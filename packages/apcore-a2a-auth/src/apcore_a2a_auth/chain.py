@@ -54,10 +54,11 @@ class ChainAuthenticator:
         """Return the first identity that an authenticator returns; None if there is none.
 
         Raises:
-            TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
-                raised another exception. After several refusals, the error has the reason that
-                comes last in `RefusalReason`.
-            Exception: Another exception of an authenticator, if none accepts the caller.
+            TokenRefusedError: No authenticator accepted the caller, and at least one refused a
+                token. After several refusals, the error has the reason that comes last in
+                `RefusalReason`.
+            Exception: No authenticator accepted the caller, and one failed with this exception; it
+                takes precedence over refusals.
         """
         result = await self.namespaced_identity(headers)
         return None if result is None else result[1]
@@ -66,9 +67,8 @@ class ChainAuthenticator:
         """Return the caller's namespace and identity; None if no authenticator accepts the caller.
 
         Raises:
-            TokenRefusedError: A token was refused, no authenticator accepts the caller, and none
-                raised another exception.
-            Exception: Another exception of an authenticator, if none accepts the caller.
+            TokenRefusedError: As in `authenticate`.
+            Exception: As in `authenticate`.
         """
         failure: Exception | None = None
         refusals: list[TokenRefusedError] = []
@@ -98,7 +98,7 @@ class ChainAuthenticator:
         """
         schemes: dict[str, SecurityScheme] = {}
         for authenticator in self._authenticators:
-            declare: Any = getattr(authenticator, "security_schemes", _bearer_alone)
+            declare: Any = getattr(authenticator, "security_schemes", _default_schemes)
             declared: Mapping[str, SecurityScheme] = declare()
             for name, scheme in declared.items():
                 free_names = (
@@ -110,7 +110,7 @@ class ChainAuthenticator:
         return schemes
 
 
-def _bearer_alone() -> Mapping[str, SecurityScheme]:
+def _default_schemes() -> Mapping[str, SecurityScheme]:
     return {"bearer": bearer()}
 
 

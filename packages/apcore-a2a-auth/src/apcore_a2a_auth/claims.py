@@ -9,7 +9,7 @@ from apcore import Identity
 from apcore_a2a_core.values import is_array, object_at
 
 ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
-"""Valid ids: one non-blank line of up to 255 characters, without controls or lone surrogates."""
+"""Valid ids: one non-blank line of up to 255 characters, no control characters or surrogates."""
 RESERVED_TYPE = "system"
 """The type that apcore's access rules reserve for the system itself; no token may claim it."""
 TECHNICAL_CLAIMS = frozenset({"aud", "exp", "iat", "jti", "nbf"})
@@ -21,14 +21,14 @@ class ClaimMapping:
     """A mapping of claims to the members of an identity.
 
     A claim is given by its name or by a path with dots: `realm_access.roles` is the claim `roles`
-    within `realm_access`, unless there is a claim with exactly that name.
+    within `realm_access`, unless a claim is named `realm_access.roles`.
 
     Attributes:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
-        type: Claim with the type; without a valid type, or for `system`, the type is `user`.
+        type: Claim with the type; if it is missing, invalid or `system`, the type is `user`.
         roles: Claim with the roles: an array, or a string with spaces or commas between them.
-        attrs: Names of attributes, each with its claim; the attribute `iss` is added. If None, all
-            claims are attributes, except those about the token itself, such as `exp`.
+        attrs: Names of attributes, each with its claim; `iss` is added if the token has it. If
+            None, all claims are attributes, except those about the token itself, such as `exp`.
 
     Example:
         ```python

@@ -105,7 +105,7 @@ def origin_of(url: str) -> tuple[str, str, int | None] | None:
 
 
 def _fetch_keys(url: str, key_set: KeySet) -> None:
-    """Replace the keys of *key_set* by those at *url*; if the fetch fails, keep them."""
+    """Replace the keys of *key_set* by those at *url*; if the fetch fails, keep the old keys."""
     started_at = monotonic()
     try:
         with ThreadPoolExecutor(1) as pool:  # an event loop may run in the thread of the caller

@@ -38,8 +38,8 @@ def mint(
 ) -> str:
     """Return a signed token with which a remote agent sees *identity* as the caller.
 
-    `JWTAuthenticator` with the same audience and issuer, and the secret or the public key, turns
-    the token into an identity with the same id, type and roles. Attributes are not passed on,
+    A `JWTAuthenticator` with the same audience, issuer and secret (or the public key) turns the
+    token into an identity with the same id, type and roles. Attributes are not passed on,
     except those that `claim_mapping.attrs` names: the remote agent need not know everything about
     a caller.
 
@@ -50,17 +50,17 @@ def mint(
             a file, which is read for each token.
         issuer: Name of this agent (`iss`), which the remote agent can require.
         lifetime: Seconds until the token expires.
-        key_id: Id of a key that is not a `SigningKey`; by default as in `SigningKey`.
-        algorithm: Algorithm of a key that is not a `SigningKey`; by default as in `SigningKey`.
+        key_id: See `SigningKey`; not allowed if *key* is one.
+        algorithm: See `SigningKey`; not allowed if *key* is one.
         claim_mapping: Names of the claims, as the remote agent reads them.
         claims: Further claims, such as `scope`.
 
     Raises:
         ValueError: The id is not valid in a token, the identity is the system itself, *audience*
             is empty, *lifetime* is out of range, *claims* contains a claim that `mint` reserves, or
-            *claim_mapping* has a claim within another that is not an object.
-        ConfigurationError: The key is not usable, or *key_id* or *algorithm* is given beside a
-            `SigningKey`.
+            *claim_mapping* puts a claim inside a claim that is not an object.
+        ConfigurationError: The key is not usable, or *key_id* or *algorithm* is given together with
+            a `SigningKey`.
 
     Example:
         ```python
@@ -121,7 +121,7 @@ class IdentityForwarder:
         return {} if identity is None else {"authorization": f"Bearer {self._mint(identity)}"}
 
     def public_keys(self) -> list[Json]:
-        """Return the public keys as JSON Web Keys, reading files anew; secrets have none.
+        """Return the public JSON Web Keys of all keys except secrets; files are read again.
 
         Raises:
             ConfigurationError: A file can't be read any more, or has no usable key.

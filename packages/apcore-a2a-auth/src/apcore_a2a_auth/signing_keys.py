@@ -33,7 +33,7 @@ class SigningKey:
 
     Raises:
         ConfigurationError: The key cannot be read, is public, has a type or size that is not
-            accepted, or is not for that algorithm.
+            accepted, or is not for *algorithm*.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""Agents of other frameworks as apcore modules, and so as A2A agents.
+"""Agents of other frameworks as apcore modules, which can be served as A2A agents.
 
 Names are loaded on first use, and no framework is imported before one of its agents is bridged.
 """

@@ -1,4 +1,4 @@
-"""Agents written as an `AgentExecutor` of a2a-sdk, run by the engine of this project.
+"""Agents written as an `AgentExecutor` of a2a-sdk, as apcore modules.
 
 ModuleError
 ├── AgentFailedError      the executor has ended its task as failed, or raised an A2AError
@@ -53,7 +53,7 @@ INTERRUPTED = {
     TaskState.TASK_STATE_INPUT_REQUIRED: "More input is required",
     TaskState.TASK_STATE_AUTH_REQUIRED: "Authentication is required",
 }
-"""States in which an executor waits for the user, with the question to ask if it sends no text."""
+"""States in which an executor waits for the user, with questions for executors that send none."""
 
 
 class AgentFailedError(ModuleError):
@@ -174,7 +174,7 @@ class ExecutorAgent(Agent):
     Args:
         executor: The executor.
         card: The executor's card. Its name, description and version, and the tags and examples of
-            its skills, are defaults of the options with these names.
+            its skills, are defaults for the options with these names.
         options: Options of `Agent`.
     """
 
@@ -283,7 +283,7 @@ class ExecutorAgent(Agent):
 def _caller_id_of(turn: Turn) -> str | None:
     """Return the id of the caller's identity; None if anonymous.
 
-    An abandoned task has no identity: return the id of the caller of the turn that has paused it.
+    An abandoned task has no identity: return the id of the caller whose turn has paused the task.
     """
     identity = turn.context.identity
     state: Json = turn.state or {}
@@ -369,7 +369,7 @@ def _settle(turn: Turn, task: Task) -> None:
 
 
 def _chunk_of(part: Part) -> Any:
-    """Return a part as a chunk: text, a file, or data, where protobuf's 1.0 becomes 1."""
+    """Return a part as a chunk: text, a file, or data; in data, protobuf's 1.0 becomes 1."""
     content: Json = to_json(json_of(part))
     if "data" in content:
         return content["data"] if is_mapping(content["data"]) else {"result": content["data"]}

@@ -52,7 +52,7 @@ async def maybe_await(value: Any) -> Any:
 
 
 def id_of(name: str) -> str:
-    """Return the id of the skill for the name of an agent.
+    """Return the skill id that is made from an agent's name.
 
     >>> id_of("Weather Agent"), id_of("2nd")
     ('weather_agent', 'agent_2nd')
@@ -160,7 +160,7 @@ class Agent:
         if timeout is not None:
             if not timeout > 0:
                 raise ValueError(f"timeout must be more than 0 seconds, not {timeout}")
-            self.resources = {"timeout": timeout * 1000}  # apcore counts milliseconds
+            self.resources = {"timeout": timeout * 1000}  # apcore takes milliseconds
 
     @property
     def metadata(self) -> Json:
@@ -187,13 +187,13 @@ class Agent:
         raise NotImplementedError
 
     async def abandoned(self, turn: Turn) -> None:
-        """Clean up when a paused task has ended without another turn; subclasses may define it."""
+        """Clean up when a paused task ends without another turn; subclasses may override this."""
 
     async def close(self) -> None:
         """Release the resources of the agent.
 
-        Called when the server that has loaded the agent stops, and when the agent's module is
-        unregistered.
+        Called when the agent's module is unregistered, and when a server that has loaded the
+        agent shuts down.
         """
 
     async def execute(self, inputs: Json, context: Context[Any]) -> Json:
@@ -245,9 +245,9 @@ class Agent:
     async def mapped_input(self, turn: Turn) -> Any:
         """Return the framework's input.
 
-        With an `input_mapper`, this is what the mapper returns. Otherwise it is the text of the
-        user if `takes_text` is true, or else the inputs. Their member `answer`, with which the user
-        has answered a question, is left out if the schema does not declare it.
+        If there is an `input_mapper`, return its result. Otherwise, if `takes_text` is true, return
+        the text of the user. Otherwise, return the inputs, without the user's `answer` to a
+        question if the schema does not declare `answer`.
         """
         if self.input_mapper is not None:
             return await maybe_await(self.input_mapper(turn.inputs, turn))
@@ -265,9 +265,9 @@ class Agent:
         return first + await self.convert_parts(turn.parts, turn)
 
     async def convert_parts(self, a2a_parts: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
-        """Convert parts of A2A for the framework, by `part_in`."""
-        for_framework = [await maybe_await(self.part_in(part, turn)) for part in a2a_parts]
-        return [content for content in for_framework if content is not None]
+        """Convert A2A parts to parts for the framework, with `part_in`."""
+        contents = [await maybe_await(self.part_in(part, turn)) for part in a2a_parts]
+        return [content for content in contents if content is not None]
 
     def _own_inputs(self, turn: Turn) -> Json:
         """Return the inputs, without the user's `answer` if the schema does not declare it."""
@@ -297,14 +297,14 @@ class Agent:
 
 
 _closing_tasks: set[asyncio.Task[Any]] = set()
-"""Tasks of asyncio that close agents; an event loop has only weak references to its tasks."""
+"""The asyncio tasks that close agents; an event loop has only weak references to its tasks."""
 
 
 def _declares(schema: Any, name: str) -> bool:
     """Return whether a model or a JSON Schema declares an input."""
     if hasattr(schema, "model_fields"):
         return name in schema.model_fields
-    # servers replace a JSON Schema by an object with `model_json_schema`
+    # servers replace a JSON Schema with an object that has `model_json_schema`
     json_schema = schema if is_mapping(schema) else schema.model_json_schema()
     return name in json_schema.get("properties", {})
 

@@ -39,7 +39,7 @@ class AgnoError(RuntimeError):
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """Convert a part of a message to text, or to an image, audio, video or file of Agno.
 
-    Data becomes JSON text. A link becomes text too, so that Agno does not load URLs of clients.
+    Data becomes JSON text. A link becomes text too, so that Agno does not load URLs from clients.
 
     >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
     ('Hello', '{"n": 1}')
@@ -141,7 +141,7 @@ class AgnoAgent(Agent):
             yield content
 
     def _common_arguments(self, turn: Turn) -> Json:
-        """Return the arguments of `arun` that `acontinue_run` takes, too."""
+        """Return the arguments that `arun` and `acontinue_run` have in common."""
         return {
             "session_id": turn.session_id,
             "user_id": turn.principal or turn.session_id,
@@ -152,7 +152,7 @@ class AgnoAgent(Agent):
         }
 
     async def _arguments(self, turn: Turn) -> Json:
-        """Return the arguments of a run; its input may begin with the texts of the conversation."""
+        """Return the arguments of `arun`; `input` may begin with the texts of the conversation."""
         from agno.models.message import Message
 
         inputs: list[Any] = []
@@ -167,7 +167,7 @@ class AgnoAgent(Agent):
                 inputs.append(content)
             else:
                 media.setdefault(_argument_of(content), []).append(content)
-        # Agno takes either text or one other value, which comes first: the `mapped_input`
+        # Agno takes text or one other value, which can only be the `mapped_input` at index 0
         is_text = all(isinstance(value, str) for value in inputs)
         prompt = "\n".join(inputs) if is_text else inputs[0]
         earlier_messages = [] if self._has_memory or not is_text else turn.messages
@@ -214,7 +214,7 @@ def _run_of(state: Json) -> Any:
 
 
 def _open_requirements(run: Any) -> list[Any]:
-    return [need for need in run.requirements or () if not need.is_resolved()]
+    return [item for item in run.requirements or () if not item.is_resolved()]
 
 
 def _resolve(requirement: Any, turn: Turn) -> None:
@@ -239,9 +239,9 @@ def _resolve(requirement: Any, turn: Turn) -> None:
 def _ask_if_needed(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
-    # a loaded run has two copies of a tool call; only the copy in its requirement has the answer
-    non_member_needs = [need for need in run.requirements or () if need.member_run_id is None]
-    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in non_member_needs}
+    # a loaded run has two copies of a tool call; only the copy in the requirement has the answer
+    run_requirements = [item for item in run.requirements or () if item.member_run_id is None]
+    tools = {item.tool_execution.tool_call_id: item.tool_execution for item in run_requirements}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
     if not requirements:
         return

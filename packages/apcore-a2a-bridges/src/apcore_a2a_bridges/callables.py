@@ -176,7 +176,7 @@ class ObjectAgent(Agent):
             async with aclosing(self._answer(mapped_input, turn)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        except (asyncio.CancelledError, GeneratorExit):  # the latter if canceled at the yield
+        except (asyncio.CancelledError, GeneratorExit):  # GeneratorExit if canceled at the yield
             cancel = getattr(self._adapter, "cancel", None)
             if cancel is not None:
                 await maybe_await(cancel(**_ids_for(cancel, turn)))
@@ -256,7 +256,7 @@ def _inner_function(function: Any) -> Any:
 def _kind_of_injected(name: str, hints: Mapping[str, Any]) -> str:
     """Return `turn` or `context` if a parameter gets that object; an empty string for an input."""
     hint = hints.get(name)
-    # an annotation that can't be evaluated is text, such as "Context[Any]"
+    # an annotation that can't be evaluated is a string, such as "Context[Any]"
     kind = hint.partition("[")[0] if isinstance(hint, str) else get_origin(hint) or hint
     if name == "turn" or kind in (Turn, "Turn"):
         return "turn"
@@ -328,7 +328,7 @@ def output_schema_of(hint: Any) -> Any:
         return hint
     try:
         json_type = TypeAdapter(hint).json_schema().get("type")
-    except PydanticUserError:  # not a type of data, such as a file
+    except PydanticUserError:  # a type without a JSON Schema, such as `File`
         return AgentReply
     if json_type == "object":
         return _DataclassOutput[hint] if is_dataclass(kind) else RootModel[hint]

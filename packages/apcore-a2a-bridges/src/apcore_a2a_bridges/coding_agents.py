@@ -185,8 +185,8 @@ class _CodexSession:
     def count_new(self, usage: Json) -> dict[str, int]:
         """Return the tokens of this turn; Codex counts those of the whole session."""
         counts = {name: count for name, count in usage.items() if isinstance(count, int)}
-        before, self.usage = self.usage, counts
-        return {name: max(0, count - before.get(name, 0)) for name, count in counts.items()}
+        previous, self.usage = self.usage, counts
+        return {name: max(0, count - previous.get(name, 0)) for name, count in counts.items()}
 
 
 def _with_history(text: str, turn: Turn) -> str:

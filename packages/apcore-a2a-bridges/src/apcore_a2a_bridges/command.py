@@ -1,4 +1,4 @@
-"""Agents that are programs, run for each turn: OpenClaw and others."""
+"""Command-line programs as agents; each turn starts the program."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ TEXT_PLACEHOLDER, SESSION_PLACEHOLDER = "{text}", "{session}"
 """Placeholders in the arguments of a command."""
 GRACE = 5.0
 """Seconds to wait between SIGTERM and SIGKILL."""
-MAX_OUTPUT = 64 * 1024 * 1024
-"""Maximum size of an output with one JSON document, in bytes."""
-MAX_ATTEMPTS = 100
-"""Maximum number of attempts to parse a document of several lines, since each may take long."""
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+"""Maximum size of a program's output in the format `json`, in bytes."""
+MAX_PARSE_ATTEMPTS = 100
+"""Maximum number of attempts to parse a document of several lines; each attempt may take long."""
 SECRET_PREFIX = "APCORE_"
-"""Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
+"""Prefix of environment variables that may hold secrets; programs do not inherit them."""
 SEPARATOR = "\n\n"
 """Text between two messages of an agent in one turn."""
 
 
 class SessionError(CommandError):
-    """The session of the conversation is not as expected, so another command has to run."""
+    """The session of the conversation is missing, or exists already; another command may work."""
 
 
 class CommandEvent(NamedTuple):
@@ -49,7 +49,7 @@ class CommandEvent(NamedTuple):
 
     Attributes:
         value: Text, or JSON.
-        follows_text: Whether the turn has text for the user already.
+        follows_text: Whether an earlier value of the turn had text for the user.
     """
 
     value: Any
@@ -84,7 +84,7 @@ def openclaw_part_out(event: Any, turn: Turn) -> Any:
 
 
 def object_at(value: Any, *names: str) -> Json:
-    """Return the object at a path of members; an empty one if there is none."""
+    """Return the object at a path of member names, or an empty object."""
     for name in names:
         value = value.get(name) if is_object(value) else None
     return {**value} if is_object(value) else {}
@@ -101,7 +101,7 @@ class CommandAgent(Agent):
     """A program that answers messages, with a process for each turn.
 
     The program gets the text in the argument that has `{text}`, or else on standard input.
-    `{session}` becomes an id of the conversation, which differs between authenticated callers.
+    `{session}` becomes an id of the conversation; authenticated callers get different ids.
     Files of the message are written to a folder for the turn, and their paths are listed at the end
     of the text. A cancellation ends the program and all processes that it has started.
 
@@ -158,7 +158,7 @@ class CommandAgent(Agent):
                     return
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
-        """Return the command of a turn, and others to try if its session is not as expected."""
+        """Return the commands of a turn; after a `SessionError`, the next command runs."""
         arguments = [word.replace(SESSION_PLACEHOLDER, digest_of(turn)) for word in self._command]
         if any(TEXT_PLACEHOLDER in word for word in arguments):
             # a text that begins like an option must not be read as one
@@ -199,15 +199,16 @@ class CommandAgent(Agent):
     def is_session_problem_in(self, problem: str) -> bool:
         """Return whether *problem* says that the session is missing or exists already.
 
-        If so, the next command of `commands` runs, unless the user has text already.
+        If so, the next command runs, unless the output already had text for the user.
         """
         return False
 
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
         inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRET_PREFIX)}
         environment = {**self.environment, **inherited, **self._env}
-        # the document may be in the error output: an extra byte tells `_check_size` of a longer one
-        max_error_bytes = MAX_OUTPUT + 1 if self._output == "json" else MAX_ERROR_BYTES
+        # the document may be in the error output; with one extra byte, `_check_size` can
+        # tell that the error output is too long
+        max_error_bytes = MAX_OUTPUT_BYTES + 1 if self._output == "json" else MAX_ERROR_BYTES
         program = await Program.start(
             command.arguments, self._grace, max_error_bytes, cwd=self._cwd, env=environment
         )
@@ -225,8 +226,8 @@ class CommandAgent(Agent):
                 name = PurePath(command.arguments[0]).name
                 problem = "\n".join(filter(None, [failure, program.error_text]))
                 is_session_problem = not follows_text and self.is_session_problem_in(problem)
-                kind = SessionError if is_session_problem else CommandError
-                raise kind(f"{name} ended with the exit code {code}: {problem}")
+                error_type = SessionError if is_session_problem else CommandError
+                raise error_type(f"{name} ended with the exit code {code}: {problem}")
         finally:
             await program.end()
 
@@ -266,15 +267,15 @@ class CommandAgent(Agent):
 
 
 def _check_size(output: bytearray) -> None:
-    if len(output) > MAX_OUTPUT:
-        raise CommandError(f"The output has more than {MAX_OUTPUT} bytes")
+    if len(output) > MAX_OUTPUT_BYTES:
+        raise CommandError(f"The output has more than {MAX_OUTPUT_BYTES} bytes")
 
 
 def _document_in(text: str) -> Any:
     """Return the JSON document in a text; None if there is none.
 
-    The document is, if possible, the whole text; or else an object or array in lines of its own;
-    or else what begins at the first brace.
+    The document is the whole text, or else the first object or array on lines of its own, or else
+    the object that begins at the first brace.
 
     Raises:
         ValueError: The text has an opening brace, but no document begins at the first brace.
@@ -289,7 +290,7 @@ def _document_in(text: str) -> Any:
             # in the first line of a longer document, the error is at the end of the line; in a
             # line that is no JSON, such as "[warning] old", it is before the end
             is_incomplete = error.pos >= len(line[0].rstrip())
-            if not is_incomplete or attempts == MAX_ATTEMPTS:
+            if not is_incomplete or attempts == MAX_PARSE_ATTEMPTS:
                 continue
             attempts += 1
             with suppress(ValueError):
@@ -317,7 +318,7 @@ def _write_files(files: Sequence[File]) -> Generator[list[Path]]:
     with TemporaryDirectory(prefix="apcore-a2a-") as folder:
         paths: list[Path] = []
         for number, file in enumerate(uploads, 1):
-            # the name comes from the client: it must neither leave the folder nor repeat
+            # the client chose the name: it may contain folders, or be used twice
             name = re.sub(r"[^\w.-]+", "_", PurePath(file.name.replace("\\", "/")).name)
             # file systems limit names to 255 bytes
             name = name.encode()[-200:].decode(errors="ignore").lstrip(".-") or "file"

@@ -1,4 +1,4 @@
-"""Crews of CrewAI: a review of a result pauses the task."""
+"""Crews of CrewAI: the A2A task pauses for the user to review a result."""
 
 # CrewAI is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -36,8 +36,8 @@ MAX_NAME = 80
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event or an output of CrewAI to chunks.
 
-    Text stays text; tasks, agents, tools and methods of flows become progress; tokens become usage;
-    typed outputs become data. Other events are dropped.
+    Text stays text. Starts of tasks, agents, tools and flow methods become progress, token counts
+    become usage, and typed outputs become data. Other events are dropped.
     """
     kind = getattr(event, "type", None)
     if kind == "llm_stream_chunk":
@@ -89,11 +89,12 @@ class _PausedCrew:
 
 
 class CrewAIAgent(Agent):
-    """A crew of CrewAI. Each turn has a copy of it.
+    """A crew of CrewAI. Each turn runs a copy of it.
 
-    A single placeholder in its tasks and agents gets the text of the message; several are
-    the inputs of a typed skill. The crew gets the conversation as CrewAI's chat messages. After a
-    crew's task with `human_input`, the A2A task pauses until the user accepts the result.
+    If the crew's tasks and agents have a single placeholder, it gets the text of the message;
+    several placeholders become the inputs of a typed skill. The crew gets the conversation as
+    CrewAI's chat messages. After a crew's task with `human_input`, the A2A task pauses until the
+    user accepts the result.
 
     Args:
         crew: The crew.
@@ -153,7 +154,7 @@ class CrewAIAgent(Agent):
             yield _rest_of(run.result, streamed_text)
 
     async def _load_paused(self, turn: Turn) -> tuple[_PausedCrew, str | None]:
-        """Return the inputs and outputs so far, and the feedback on the last output, or None."""
+        """Return the inputs and outputs so far, and the feedback on the last output, if any."""
         if turn.state is None:
             return _PausedCrew(await self._inputs(turn)), None
         answer = turn.answer
@@ -172,7 +173,10 @@ class CrewAIAgent(Agent):
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
     def _copy(self, paused: _PausedCrew, done_count: int, stop_index: int | None) -> Any:
-        """Return a crew that skips finished tasks and ends with task *stop_index*, if not None."""
+        """Return a copy of the crew that skips finished tasks.
+
+        If *stop_index* is not None, the copy ends with that task.
+        """
         from crewai.tasks.task_output import TaskOutput
 
         crew = self._crew.copy()
@@ -193,7 +197,7 @@ class CrewAIAgent(Agent):
 
 
 class _NoTaskOutputs:
-    """A store of outputs that keeps none: CrewAI's own is a file that all crews share."""
+    """A store of task outputs that keeps none: CrewAI's default is a file that all crews share."""
 
     def reset(self) -> None:
         """Do nothing."""

@@ -53,7 +53,7 @@ class _PausedFlow:
 
 
 class CrewAIFlowAgent(Agent):
-    """A flow of CrewAI, or a function that makes one. Each turn has a flow of its own.
+    """A flow of CrewAI, or a function that returns one. Each turn creates a new flow.
 
     The inputs become members of the flow's state: the fields of a typed state are the inputs of a
     typed skill; otherwise the member `text` gets the text of the user. The member `history` gets
@@ -75,15 +75,15 @@ class CrewAIFlowAgent(Agent):
         silence_crewai()
         is_flow = hasattr(flow, "kickoff_async")
         template = flow if is_flow else flow()
-        kind = type(template)
-        description = first_paragraph(kind.__doc__)
-        defaults: Json = {"name": template.name or kind.__name__, "description": description}
+        flow_class = type(template)
+        description = first_paragraph(flow_class.__doc__)
+        defaults: Json = {"name": template.name or flow_class.__name__, "description": description}
         super().__init__(**{**defaults, **options})
-        self._kind = kind
+        self._flow_class = flow_class
         self._fields = {name: getattr(template, name) for name in template.model_fields_set}
         if not template._instance_persistence:  # the class creates a persistence for each flow
             self._fields.pop("persistence", None)
-        self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
+        self._make: Callable[[], Any] = (lambda: flow_class(**self._fields)) if is_flow else flow
         self._methods = frozenset(methods)
         state = template.state
         self._takes_history = not isinstance(state, BaseModel)
@@ -129,7 +129,7 @@ class CrewAIFlowAgent(Agent):
         else:
             pending = _persistence_type()(feedback=feedback)
             fields = {n: v for n, v in self._fields.items() if n != "persistence"}
-            flow = self._kind.from_pending(feedback["context"]["flow_id"], pending, **fields)
+            flow = self._flow_class.from_pending(feedback["context"]["flow_id"], pending, **fields)
             flow.persistence = self._fields.get("persistence")
         persistence.inner, flow.persistence = flow.persistence, persistence
         flow.stream = False  # chunks come as events of the run

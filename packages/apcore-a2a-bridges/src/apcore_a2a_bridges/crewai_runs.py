@@ -1,4 +1,4 @@
-"""Runs of CrewAI: in a thread, with their events, without a terminal and without telemetry."""
+"""Run CrewAI in a thread and yield its events, without a terminal and without telemetry."""
 
 # CrewAI is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -53,10 +53,10 @@ class Question(BaseException):
 
 
 class Run:
-    """A run of CrewAI in a thread of its own, with an event loop that it may block.
+    """A run of CrewAI in a separate thread, with an event loop that CrewAI may block.
 
     CrewAI calls models and tools synchronously, so the run of a canceled task can't be ended from
-    outside. It ends itself at its next event, for example the next piece of an answer.
+    outside. The run ends itself at its next event, for example the next piece of an answer.
 
     Args:
         start: Function that returns a coroutine, which runs the crew or the flow.
@@ -156,7 +156,7 @@ class _FeedbackProvider:
 
 
 def detach_from_terminal() -> None:
-    """Keep CrewAI from asking and printing in the terminal, in the context of a run."""
+    """Keep CrewAI from using the terminal; call this in the context of a run."""
     from crewai.core.providers.human_input import set_provider
     from crewai.events.listeners.tracing.utils import set_suppress_tracing_messages
     from crewai.events.utils.console_formatter import set_suppress_console_output
@@ -173,7 +173,7 @@ def detach_from_terminal() -> None:
 def silence_crewai() -> None:
     """Turn off CrewAI's telemetry, and log CrewAI's records at DEBUG.
 
-    Variables that are set already stay as they are.
+    Environment variables that are already set stay as they are.
     """
     for variable, value in TELEMETRY_OFF.items():
         os.environ.setdefault(variable, value)
@@ -199,7 +199,7 @@ def input_files(turn: Turn) -> dict[str, Any] | None:
     Links are left out: CrewAI would load them, from any host that the client chooses.
 
     Raises:
-        CrewAIError: The package for files is missing.
+        CrewAIError: The package `crewai_files` is not installed.
     """
     files = [file for file in turn.files if file.data is not None]
     if not files:
@@ -207,7 +207,9 @@ def input_files(turn: Turn) -> dict[str, Any] | None:
     try:
         import crewai_files
     except ImportError:
-        raise CrewAIError("Files need pip install 'crewai[file-processing]'") from None
+        raise CrewAIError(
+            "Files need crewai_files: pip install 'crewai[file-processing]'"
+        ) from None
     kinds = {"image": "ImageFile", "audio": "AudioFile", "video": "VideoFile", "text": "TextFile"}
     files_by_name: dict[str, Any] = {}
     for number, file in enumerate(files, 1):

@@ -1,4 +1,4 @@
-"""Detection of the bridge that fits an agent, by the names of its type and base classes."""
+"""Find the bridge for an agent by the full names of the agent's type and its base classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 FUNCTION_BRIDGE = ".callables:FunctionAgent"
 """The address of the bridge for functions."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
-"""Entry point group for bridges in other packages; the names are as for `register_bridge`."""
+"""Entry point group for other packages' bridges, which are named as in `register_bridge`."""
 
 _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
@@ -132,11 +132,11 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
     Packages can also add bridges with an entry point of the group `apcore_a2a.bridges`.
 
     Args:
-        name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
+        name: The full name of a type (the bridge also fits its subclasses), or a short name for
             `load_bridge`.
-        target: A function or class that takes the agent, if there is one, and options, and returns
-            a module; or the address of such a function or class, `package.module:name`, which is
-            imported on first use.
+        target: A function or class that returns a module; its arguments are the agent, if there is
+            one, and the options. Or the address of the function or class, `package.module:name`;
+            it is imported on first use.
 
     >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
     """
@@ -169,8 +169,8 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
             a framework, or its address, such as ``app:graph``; the other members are options.
 
     Raises:
-        AgentConfigError: The config names neither a bridge nor an agent, an option is missing,
-            there is no such bridge, agent or option, or the address of the agent is malformed.
+        AgentConfigError: A bridge, an agent or an option is missing or unknown, or the address of
+            the agent is malformed.
         ImportError: The address of the agent names a Python module that does not exist.
         TypeError: The agent is a class, or no bridge fits its type.
 
@@ -194,7 +194,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
 
 
 load_adapter = load_bridge
-"""The name of `load_bridge` in a2a-adapter."""
+"""The name that `load_bridge` has in the package a2a-adapter."""
 
 
 def import_object(address: str) -> Any:
@@ -217,7 +217,7 @@ def import_object(address: str) -> Any:
 
 
 def _takes_agent(target: str | Callable[..., Any]) -> bool:
-    """Return whether a bridge takes an agent, as those for functions and types of agents do."""
+    """Return whether a bridge takes an agent: bridges for functions and for agent types do."""
     return target == FUNCTION_BRIDGE or any(
         target == other for name, other in _BRIDGES.items() if "." in name
     )
@@ -228,7 +228,8 @@ def _make_module(
 ) -> Any:
     """Call *make* to create a module; report options that are wrong or missing.
 
-    *agent_bridge* names a bridge that takes an agent, for the message if the agent is missing.
+    If the bridge takes an agent, *agent_bridge* is the bridge's short name, which the message about
+    a missing agent contains.
     """
     try:
         return make(*args, **options)

@@ -83,15 +83,15 @@ class ADKAgent(Agent):
     """An agent of google-adk: an `LlmAgent` or any other `BaseAgent`.
 
     Each conversation of a caller has a session. A long-running tool, and a tool that has to be
-    confirmed, pause the task. The skill has the agent's input schema, and its output schema if that
-    is a class.
+    confirmed, pause the task. The skill has the agent's input schema, and the agent's output schema
+    if it is a class.
 
     Args:
         agent: The agent.
         runner: The runner to use, with its services; by default, a new one.
-        session_service: The service for sessions, if there is no runner; by default, in memory.
-        app_name: The name of the application in ADK, if there is no runner.
-        run_config: ADK's config of runs; by default, text is streamed.
+        session_service: The service for sessions if *runner* is None; by default, one in memory.
+        app_name: The name of the application if *runner* is None; by default, the agent's name.
+        run_config: The `RunConfig` of each run; the default streams text.
         options: Options of `Agent`.
     """
 
@@ -124,7 +124,7 @@ class ADKAgent(Agent):
             self.output_schema = agent.output_schema
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent to the end of its events; then pause if tools wait for answers."""
+        """Run the agent and yield all its events; then pause if tools wait for answers."""
         from google.genai import types
 
         runner, user_id, session_id = self._get_runner(), user_id_of(turn), _session_id(turn)
@@ -202,7 +202,7 @@ class ADKAgent(Agent):
         ]
 
     async def _restore(self, runner: Any, turn: Turn) -> None:
-        """Create the session of a turn if it is missing, from a paused task or past messages."""
+        """If the session of a turn is missing, create it from a paused task or past messages."""
         from google.adk.events import Event
         from google.genai import types
 
@@ -239,7 +239,7 @@ class ADKAgent(Agent):
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:
-        """Add to the metadata of the task the members that clients of ADK expect."""
+        """Fill the metadata of the task with the members that clients of ADK expect."""
         details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),

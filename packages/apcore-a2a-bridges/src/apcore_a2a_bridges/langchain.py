@@ -1,4 +1,4 @@
-"""Runnables of LangChain as agents, such as models, chains and tools."""
+"""Agents made from runnables of LangChain, such as models, chains and tools."""
 
 # LangChain is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -27,11 +27,11 @@ Config: TypeAlias = Mapping[str, Any] | Callable[[Turn], Any]
 FILE_BLOCKS = frozenset({"audio", "file", "image", "video"})
 """Types of content blocks that are files."""
 HISTORY = ("history", "chat_history")
-"""Inputs that get the messages of the conversation so far."""
+"""Inputs that get the earlier messages of the conversation."""
 MESSAGES = "messages"
-"""The input that gets the messages of the conversation and the new message."""
-LANGUAGE_MODEL = "langchain_core.language_models.base.BaseLanguageModel"
-MESSAGE_HISTORY = "langchain_core.runnables.history.RunnableWithMessageHistory"
+"""The input that gets the earlier messages and the new message."""
+LANGUAGE_MODEL_TYPE = "langchain_core.language_models.base.BaseLanguageModel"
+MESSAGE_HISTORY_TYPE = "langchain_core.runnables.history.RunnableWithMessageHistory"
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
@@ -56,7 +56,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an output of a runnable; a message becomes its texts and files.
+    """Convert an output of a runnable to chunks; a message becomes its texts and files.
 
     >>> part_out({"n": (1, 2)}, turn=None)
     {'n': [1, 2]}
@@ -69,7 +69,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 def chunks_of(message: Any) -> list[str | File]:
-    """Return the texts and files of a message; thoughts and calls of tools are left out."""
+    """Return the texts and files of a message; thoughts and tool calls are left out."""
     if isinstance(message.content, str):
         return [message.content] if message.content else []
     chunks = [_chunk_of(block) for block in message.content_blocks]
@@ -153,9 +153,9 @@ class LangChainAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._runnable = runnable
         self._config = run_config
-        self._takes_messages = _is_a(_first_step(runnable), LANGUAGE_MODEL)
+        self._takes_messages = _is_a(_first_step(runnable), LANGUAGE_MODEL_TYPE)
         fields = {} if self._takes_messages else _inputs_of(runnable)
-        self._has_memory = _is_a(runnable, MESSAGE_HISTORY)
+        self._has_memory = _is_a(runnable, MESSAGE_HISTORY_TYPE)
         self._history_inputs = (
             [] if self._has_memory else [name for name in HISTORY if name in fields]
         )
@@ -173,7 +173,7 @@ class LangChainAgent(Agent):
             )
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Stream the output of the runnable: text and messages as they come, other values last."""
+        """Stream the output: text and messages as they come, then the sum of the other values."""
         counter = usage_counter()
         config = await merge_config(
             self._config,
@@ -252,13 +252,13 @@ def _first_step(runnable: Any) -> Any:
     while True:
         attributes = vars(runnable) if hasattr(runnable, "__dict__") else {}
         inner = attributes.get("first", attributes.get("bound"))
-        if inner is None or _is_a(runnable, MESSAGE_HISTORY):
+        if inner is None or _is_a(runnable, MESSAGE_HISTORY_TYPE):
             return runnable
         runnable = inner
 
 
 def _inputs_of(runnable: Any) -> Mapping[str, Any]:
-    """Return the schemas of the inputs of a runnable by name; empty if its input is no object."""
+    """Return the schemas of a runnable's inputs by name; empty if its input is not an object."""
     try:
         schema = runnable.get_input_schema().model_json_schema()
     except PydanticUserError:  # a type that has no schema

@@ -98,9 +98,9 @@ class LangGraphAgent(Agent):
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
-        checkpointer: For a graph without a checkpointer: a checkpointer; an asynchronous context
-            manager that opens one; or a function, called in the server's event loop, that returns
-            either.
+        checkpointer: The checkpointer, for a graph compiled without one; an asynchronous context
+            manager that opens it; or a function, called in the server's event loop, that returns
+            one of these.
         run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
             bridge adds `configurable.thread_id`.
         context: The runtime context of each run, or a function of the turn that returns it.
@@ -205,8 +205,8 @@ class LangGraphAgent(Agent):
             interrupt_id = turn.state[INTERRUPT_ID]
             snapshot = await graph.aget_state(config)
             if interrupt_id not in {interrupt.id for interrupt in snapshot.interrupts}:
-                message = "Task %s: the graph no longer has the interrupt that asked the question"
-                logger.error(message, turn.task_id, extra={"event": "interrupt_lost"})
+                log_text = "Task %s: the graph no longer has the interrupt that asked the question"
+                logger.error(log_text, turn.task_id, extra={"event": "interrupt_lost"})
                 raise CheckpointError("The graph has lost the interrupt that asked the question")
             return Command(resume={interrupt_id: _resume_value(turn)})
         if self.input_mapper is not None:
@@ -221,8 +221,8 @@ class LangGraphAgent(Agent):
     async def _messages_before(self, graph: Any, config: Any, turn: Turn) -> list[Any]:
         """Return the messages that the graph needs before the new one.
 
-        A graph with a checkpointer has the past messages. But a turn that was canceled or has
-        failed may have left calls of tools without a result, which models refuse.
+        A graph with a checkpointer has the past messages. But a canceled or failed turn may have
+        left tool calls without results. Models refuse such calls, so each call gets a result.
         """
         from langchain_core.messages import ToolMessage
 
@@ -240,8 +240,8 @@ class LangGraphAgent(Agent):
     def _pause(self, graph: Any, interrupt: Any, turn: Turn) -> NoReturn:
         """Ask the user the question of an interrupt."""
         if not graph.checkpointer:
-            message = "Task %s: the graph has interrupted, but has no checkpointer to resume from"
-            logger.error(message, turn.task_id, extra={"event": "interrupt_without_checkpointer"})
+            log_text = "Task %s: the graph has interrupted, but has no checkpointer to resume from"
+            logger.error(log_text, turn.task_id, extra={"event": "interrupt_without_checkpointer"})
             raise CheckpointError("The graph has interrupted, but has no checkpointer")
         value, schema = _as_json(interrupt.value), getattr(interrupt, "response_schema", None)
         data = None if isinstance(value, str) else value
@@ -293,7 +293,7 @@ class LangGraphAgent(Agent):
 
 
 class _SentMessages:
-    """The messages of a run so far, to send each only once.
+    """The messages sent in a run so far, so that each is sent only once.
 
     LangGraph emits the tokens of a model, and then the whole messages that nodes return. A whole
     message may be new, or its tokens may have been sent already, with the same id or another.
@@ -336,7 +336,7 @@ class _SentMessages:
 
 
 def _node_path(metadata: Mapping[str, Any]) -> str:
-    """Return the path of a node's run, which begins with the nodes that contain it."""
+    """Return the path of a node's run: the nodes that contain the node, and the node itself."""
     return str(metadata.get("langgraph_checkpoint_ns", ""))
 
 
@@ -382,11 +382,11 @@ def _as_json(value: Any) -> Any:
 
 
 class _Review(NamedTuple):
-    """Calls of tools that an interrupt of LangChain's middleware is about.
+    """Tool calls that an interrupt of LangChain's middleware asks about.
 
     Attributes:
         calls: The calls, with `name`, `args`, and perhaps a `description`.
-        decisions: The decisions that are possible for all of them.
+        decisions: The decisions that are possible for all of the calls.
         is_batch: Whether the middleware waits for a list of decisions, and not for a single one.
     """
 
@@ -402,7 +402,7 @@ class _Review(NamedTuple):
 
 
 def _review_of(value: Any, schema: Any) -> _Review | None:
-    """Return the calls of tools that an interrupt is about; None if it asks something else."""
+    """Return the tool calls that an interrupt asks about; None if it asks something else."""
     if not is_mapping(value):
         return None
     if value.get("type") == "tool_approval" and "name" in value:
@@ -437,7 +437,7 @@ def _question_of(value: Any) -> str:
 
 
 def _resume_value(turn: Turn) -> Any:
-    """Return the value that `interrupt()` returns: the answer, or the decisions about tools."""
+    """Return the value that `interrupt()` returns: the answer, or decisions about tool calls."""
     if CALL_COUNT not in turn.state:
         return turn.answer
     decision: Json = {"type": "approve" if turn.approved else "reject"}

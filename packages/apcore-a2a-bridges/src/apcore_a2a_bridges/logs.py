@@ -8,7 +8,7 @@ from typing import Any
 
 from apcore_a2a_core.values import is_object
 
-_counts: dict[tuple[str, logging.Filter], int] = {}
+_logger_counts: dict[tuple[str, logging.Filter], int] = {}
 """For each framework and filter, the number of all loggers when the filter was last added."""
 
 
@@ -42,8 +42,9 @@ class ExceptionTextFilter(logging.Filter):
 class DebugFilter(logging.Filter):
     """A filter that logs all records of a package at DEBUG, regardless of their level.
 
-    Some frameworks write the text of an exception into the message, where no filter can tell it
-    from the rest, and log it with functions such as `logging.error`, which use the root logger.
+    Some frameworks write the text of an exception into the message, where no filter can tell that
+    text from the rest. They may also log with functions such as `logging.error`, which use the
+    root logger.
 
     Args:
         folder: The folder of the package's modules.
@@ -70,10 +71,10 @@ def hide_exception_texts(framework: str) -> None:
     """Keep the texts of exceptions out of a framework's log records above DEBUG.
 
     A filter applies to one logger and not to those below it, so call this again when the framework
-    may have created new loggers; that costs nothing if there are none.
+    may have created new loggers. Without new loggers, the call is cheap.
 
     Args:
-        framework: The name of its top-level logger.
+        framework: The name of the framework's top-level logger.
     """
     _add_filter(framework, _FILTER)
 
@@ -84,8 +85,8 @@ def log_at_debug(framework: str, folder: str) -> None:
     As with `hide_exception_texts`, call this again when the framework may have new loggers.
 
     Args:
-        framework: The name of its top-level logger.
-        folder: The folder of its modules; call this for each, if there are several.
+        framework: The name of the framework's top-level logger.
+        folder: A folder of the framework's modules; if there are several, call this for each.
     """
     debug_filter = _debug_filters.setdefault((framework, folder), DebugFilter(folder))
     logging.getLogger().addFilter(debug_filter)
@@ -95,9 +96,9 @@ def log_at_debug(framework: str, folder: str) -> None:
 def _add_filter(framework: str, new_filter: logging.Filter) -> None:
     """Add a filter to the loggers of a framework; those that have it already stay unchanged."""
     loggers = logging.root.manager.loggerDict
-    if _counts.get((framework, new_filter)) == len(loggers):
+    if _logger_counts.get((framework, new_filter)) == len(loggers):
         return
-    _counts[framework, new_filter] = len(loggers)
+    _logger_counts[framework, new_filter] = len(loggers)
     for name in [*loggers]:
         if name == framework or name.startswith(f"{framework}."):
             # getLogger turns a placeholder in loggerDict into a logger. If the framework did that

@@ -23,14 +23,14 @@ from .turn import Turn
 if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 """Maximum number of requests for one turn."""
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect; the workflow itself is limited only by the time limit of the turn."""
 MAX_DELAY = 30.0
 """Maximum number of seconds between two attempts."""
 REFUSED = frozenset({429, 503})
-"""Statuses that say, with `Retry-After`, that a workflow was not started."""
+"""Statuses that mean, with a `Retry-After` header, that the workflow was not started."""
 UNAVAILABLE = frozenset({429, 502, 503, 504})
 """Statuses after which an idempotent workflow is started again."""
 STILL_RUNNING = 409
@@ -51,7 +51,7 @@ class StreamEvent(NamedTuple):
     Attributes:
         type: `begin`, `item`, `end` or `error`.
         node: The name of the node.
-        content: A piece of the answer; for `error`, its message.
+        content: A piece of the answer; for `error`, the error message.
     """
 
     type: str
@@ -91,10 +91,10 @@ def _text_key(answer: Mapping[str, Any], keys: Iterable[str] = TEXT_KEYS) -> str
 class N8nAgent(Agent):
     """A workflow of n8n that starts with a Webhook or Chat Trigger node.
 
-    The workflow gets `chatInput` (the text of the user), `sessionId` and `action`, as the chat of
-    n8n sends them, and the other inputs; files come as `files` of a multipart form, links as
-    `fileUrls`. A JSON answer with `resumeUrl` is a question: the answer of the user is sent to the
-    Wait node of the workflow.
+    The workflow gets the members that n8n's chat sends: `chatInput` (the text of the user),
+    `sessionId` and `action`. It also gets the other inputs, and links to files as `fileUrls`. Other
+    files are sent as `files` of a multipart form. A JSON answer with `resumeUrl` is a question: the
+    user's reply is sent to the Wait node of the workflow.
 
     Args:
         url: The production URL of the webhook.
@@ -203,11 +203,11 @@ class N8nAgent(Agent):
                 request = client.build_request("POST", url, headers=headers, **content)
                 response = await client.send(request, stream=True)
             except httpx.TransportError as error:
-                if attempt == ATTEMPTS or not self._may_retry(error):
+                if attempt == MAX_ATTEMPTS or not self._may_retry(error):
                     raise
             else:
                 retry_delay = self._retry_delay(response, turn, delay)
-                if attempt == ATTEMPTS or retry_delay is None:
+                if attempt == MAX_ATTEMPTS or retry_delay is None:
                     return response
                 await response.aclose()
                 delay = retry_delay
@@ -262,7 +262,7 @@ class N8nAgent(Agent):
         return {**other_inputs, **session, self._message_field: mapped_input}
 
     def _resume_url(self, url: str) -> str:
-        """Return the URL of a Wait node at the address of the webhook.
+        """Return the URL of a Wait node, with the scheme and host of the webhook.
 
         n8n makes the URL from its public address, which may not be reachable from here. And a
         workflow must not be able to redirect the user's answers and the headers to another host.

@@ -130,7 +130,7 @@ class OpenAIAgent(Agent):
             yield result.final_output
 
     async def _input(self, turn: Turn) -> Any:
-        """Return the input of a run: the conversation, unless a session has it, and the message."""
+        """Return the input of a run: the message, and the conversation unless a session has it."""
         earlier_messages = () if self._session is not None else turn.messages
         items: list[Json] = [
             {"role": ROLES[m.role], "content": m.text} for m in earlier_messages if m.text
@@ -167,7 +167,7 @@ def _pause(turn: Turn, calls: Any, state: Json) -> NoReturn:
 
 
 def _no_context(context: Any) -> Json:
-    """Leave the context out of the saved state of a run: each turn passes its own."""
+    """Leave the context out of the saved state of a run: each turn passes a context."""
     return {}
 
 

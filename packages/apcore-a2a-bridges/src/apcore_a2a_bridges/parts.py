@@ -53,7 +53,7 @@ def part_out(event: Any, turn: Turn) -> Any:
     if isinstance(event, BaseModel):
         return event.model_dump()  # not as JSON: apcore validates Python values, such as dates
     if is_dataclass(event) and not isinstance(event, type):
-        return to_plain(event)  # not by `asdict`, which would not leave files as they are
+        return to_plain(event)  # `asdict` would convert files, too
     if is_mapping(event):
         return {str(name): value for name, value in event.items()}
     return {"result": event}

@@ -1,4 +1,4 @@
-"""A program in a process group of its own, so that a cancellation ends all its processes."""
+"""A program in its own process group, so that a cancellation ends all processes of the group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Program:
         self._grace = grace
         self._max_error_bytes = max_error_bytes
         self.error_output = bytearray()
-        self._helpers = [asyncio.create_task(self._read_errors())]
+        self._pipe_tasks = [asyncio.create_task(self._read_errors())]
 
     @classmethod
     async def start(
@@ -55,7 +55,7 @@ class Program:
         """Start a program; the options are those of `asyncio.create_subprocess_exec`.
 
         Raises:
-            CommandError: It can't be started.
+            CommandError: The program can't be started.
         """
         pipe = asyncio.subprocess.PIPE
         try:
@@ -79,7 +79,7 @@ class Program:
 
     def write(self, text: str) -> None:
         """Start a task that writes the input and closes it."""
-        self._helpers.append(asyncio.create_task(self._write(text)))
+        self._pipe_tasks.append(asyncio.create_task(self._write(text)))
 
     async def read(self) -> bytes:
         """Return the next bytes of the output; empty at its end."""
@@ -92,9 +92,12 @@ class Program:
         return line or await self._read_output(lambda output: output.read(MAX_LINE_BYTES))
 
     async def exit_code(self) -> int:
-        """Return the exit code, after up to `OUTPUT_TIMEOUT` more seconds for the error output."""
+        """Wait for the end of the program and return its exit code.
+
+        The error output then gets up to `OUTPUT_TIMEOUT` more seconds to arrive.
+        """
         code = await self._process.wait()
-        await asyncio.wait(self._helpers, timeout=OUTPUT_TIMEOUT)
+        await asyncio.wait(self._pipe_tasks, timeout=OUTPUT_TIMEOUT)
         return code
 
     async def end(self) -> None:
@@ -115,8 +118,8 @@ class Program:
                     await asyncio.wait_for(self._process.wait(), self._grace)
         finally:
             self._signal(signal.SIGKILL)
-            for helper in self._helpers:
-                helper.cancel()
+            for task in self._pipe_tasks:
+                task.cancel()
             await self._process.wait()
             # asyncio would close the pipes itself, but perhaps only after the event loop has ended
             transport: Any = getattr(self._process, "_transport", None)
@@ -128,7 +131,7 @@ class Program:
             os.killpg(self._process.pid, number)
 
     async def _read_output(self, read: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> bytes:
-        """Read; stop waiting if the program has ended but another process keeps the pipe open."""
+        """Return what *read* returns; empty if the program has ended but the pipe stays open."""
         output = self._process.stdout
         if output is None:
             return b""

@@ -154,8 +154,8 @@ class _PausedRun:
 
     Attributes:
         messages: The messages of the run, as JSON of pydantic-ai.
-        waiting: The tool calls without an answer, each with its id, the tool, its arguments,
-            and whether it needs approval. The pause asks about the first one.
+        waiting: The tool calls without an answer: their ids, tools and arguments, and whether they
+            need approval. The pause asks about the first call.
         results: The results of tools, by the id of the call.
         approvals: The yes or no of the user, by the id of the call.
     """

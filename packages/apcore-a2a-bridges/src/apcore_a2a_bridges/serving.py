@@ -97,12 +97,12 @@ def build_agent_card(
     from a2a.types import AgentCapabilities
     from apcore_a2a_core import AgentCardBuilder, SkillMapper
 
-    registry, about = registry_of(agents, options)
+    registry, card_values = registry_of(agents, options)
     return AgentCardBuilder(SkillMapper()).build(
         registry,
-        name=about.get("name", ""),
-        description=about.get("description", ""),
-        version=about.get("version", ""),
+        name=card_values.get("name", ""),
+        description=card_values.get("description", ""),
+        version=card_values.get("version", ""),
         url=url,
         capabilities=AgentCapabilities(streaming=True),
     )
@@ -120,15 +120,15 @@ def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict
         return registry, {name: options[name] for name in CARD_OPTIONS if name in options}
     module = bridge(agents, **options)
     registry.register(getattr(module, "module_id", "agent"), module)
-    about = {name: getattr(module, name, None) for name in CARD_OPTIONS}
-    return registry, {name: value for name, value in about.items() if isinstance(value, str)}
+    card_values = {name: getattr(module, name, None) for name in CARD_OPTIONS}
+    return registry, {name: value for name, value in card_values.items() if isinstance(value, str)}
 
 
 def module_of(value: Any) -> Any:
     """Return an agent, or the agent that a config describes, as an apcore module.
 
-    Return None for a class, or if no bridge fits. The server finds this function by its entry
-    point, to serve agents beside modules.
+    Return None if *value* is a class, or if no bridge fits it. The server finds this function by
+    an entry point, to serve agents along with modules.
 
     Raises:
         AgentConfigError: The config describes no agent.
@@ -143,21 +143,21 @@ def module_of(value: Any) -> Any:
 def _modules_and_options(
     agents: Any, options: dict[str, Any], settings: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the modules of agents by their ids, and the options for the server."""
+    """Return the modules of agents by module id, and the options for the server."""
     setting_names = {setting.name for setting in fields(settings)}
     shared_names = () if is_mapping(agents) else CARD_OPTIONS
     bridge_options = {
         n: v for n, v in options.items() if n not in setting_names or n in shared_names
     }
     server_options = {n: v for n, v in options.items() if n in setting_names}
-    registry, about = registry_of(agents, bridge_options)
+    registry, card_values = registry_of(agents, bridge_options)
     modules = {module_id: registry.get(module_id) for module_id in registry.list()}
-    return modules, {**about, **server_options}
+    return modules, {**card_values, **server_options}
 
 
 @contextmanager
 def _explain_missing_server(feature: str) -> Generator[None]:
-    """Explain how to install the server if an import in the block fails without it."""
+    """Explain how to install the server if the block fails to import it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -96,8 +96,8 @@ class StrandsAgent(Agent):
 
     An agent of Strands has one conversation, and runs one turn at a time. Each turn therefore loads
     the messages and the state of its conversation, and turns of a single agent wait for each other.
-    With a function, each turn has an agent of its own, and turns run at the same time. Interrupts
-    pause the task.
+    With a function, each turn gets a new agent, and turns run at the same time. Interrupts pause
+    the task.
 
     Args:
         agent: The agent, or a function without parameters that returns a new one.
@@ -172,7 +172,7 @@ class StrandsAgent(Agent):
         if snapshot is not None and not is_interrupted:
             agent.load_snapshot(snapshot)
             return
-        # the interrupt belongs to another task, whose question this turn doesn't answer
+        # no snapshot, or one with an interrupt of another task, which this turn doesn't answer
         agent.load_snapshot(self._initial_snapshot)
         roles = {"user": "user", "agent": "assistant"}
         agent.messages.extend(

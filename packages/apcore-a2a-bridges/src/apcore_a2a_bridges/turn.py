@@ -240,7 +240,7 @@ class Turn:
         state: Any = None,
         parts: Iterable[Json] | None = None,
     ) -> NoReturn:
-        """Pause the task until the user says yes or no, which the next turn has as `approved`.
+        """Pause the task until the user says yes or no; the next turn has the answer in `approved`.
 
         Args:
             question: The question.

@@ -13,7 +13,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
 
 
 def is_agent_url(url: httpx.URL) -> bool:
-    """Return whether an agent can be at *url*: http or https, a valid host and port, no user."""
+    """Return whether an agent can be at *url*: http(s), valid host and port, no credentials."""
     try:
         # Sockets encode the host like this, and refuse labels that are too long.
         url.raw_host.decode("ascii").encode("idna")
@@ -25,10 +25,10 @@ def is_agent_url(url: httpx.URL) -> bool:
 
 
 def origin(url: httpx.URL) -> Origin:
-    """Return the origin of *url*, to which credentials belong (RFC 6454).
+    """Return the origin of *url* (RFC 6454).
 
-    The hosts in `LOOPBACK_HOSTS` count as one host, since cards of agents that listen on all
-    addresses have URLs at localhost.
+    The hosts in `LOOPBACK_HOSTS` count as one host: the card of an agent that listens on all
+    addresses may say `localhost`, even if the caller's URL says `127.0.0.1`.
 
     Example:
         ```python
@@ -64,7 +64,7 @@ def parse_origin(text: str) -> Origin:
     """Return the origin in *text*.
 
     Raises:
-        ValueError: *text* is not just a scheme, a host and optionally a port; the message does not
+        ValueError: *text* is not `scheme://host` or `scheme://host:port`. The message does not
             quote *text*, which may contain a password.
     """
     try:
@@ -112,7 +112,7 @@ def agent_url(text: str) -> httpx.URL:
 
 
 def _describe_fault(url: httpx.URL, text: str) -> str:
-    """Return the end of the message about the invalid *url*; "" if its start says what is wrong."""
+    """Return the end of the message for an invalid *url*; "" if there is nothing to add."""
     if any(character.isspace() for character in text):
         return "; this has a space or a line break"
     host = url.raw_host.decode("ascii")
@@ -122,7 +122,7 @@ def _describe_fault(url: httpx.URL, text: str) -> str:
         return f", not {url.scheme}://{host}"
     if url.port is not None and not 0 < url.port < 65536:
         return "; ports are from 1 to 65535"
-    return "; this host has no valid name"
+    return "; this host is not valid"
 
 
 def lacks_scheme(text: str) -> bool:

@@ -46,7 +46,7 @@ class Token(httpx.Auth):
         """Add the token, which must not be awaitable."""
         token = self._source if isinstance(self._source, str) else self._source()
         if isawaitable(token):
-            getattr(token, "close", str)()  # a coroutine that is never awaited would warn
+            getattr(token, "close", str)()  # avoids the warning about an unawaited coroutine
             raise A2AError("SyncA2AClient can't await a token: pass a function that is not async")
         yield authorize(request, token)
 
@@ -73,8 +73,8 @@ class APIKey(httpx.Auth):
         self._key = check_header_value(key)
         self._location, self._name = "header", "X-API-Key"
 
-    def place(self, card: AgentCard) -> None:
-        """Set the location of the key as *card* declares it; required schemes come first.
+    def use_card(self, card: AgentCard) -> None:
+        """Set where the key is sent, as *card* declares; required schemes come first.
 
         Raises:
             A2AProtocolError: The card declares the key in a reserved header.
@@ -116,7 +116,7 @@ DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
 
 
 def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
-    """Return whether an httpx client adds to requests anything that may be secret.
+    """Return whether the httpx client *http* may add secrets to requests.
 
     Cookies with a domain do not count: httpx sends them only to that domain.
     """

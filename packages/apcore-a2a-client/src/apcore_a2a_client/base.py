@@ -1,4 +1,4 @@
-"""The base class of both clients, and a helper for their methods."""
+"""The base class of `A2AClient` and `SyncA2AClient`, and a helper for their methods."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Client(Generic[HttpClient]):
 def copy_as_method(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
     """Return a copy of *operation* that is named as a method of *class_name*.
 
-    Python's `TypeError` for wrong arguments quotes the name: callers know the client's methods,
-    but not those of `Operations`.
+    Python quotes the name in the `TypeError` for wrong arguments, and callers do not know
+    `Operations`.
     """
     assert isinstance(operation, FunctionType)
     copy = FunctionType(operation.__code__, operation.__globals__, argdefs=operation.__defaults__)

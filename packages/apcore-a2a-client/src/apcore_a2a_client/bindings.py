@@ -23,9 +23,9 @@ class Operation(NamedTuple):
     Attributes:
         name: The JSON-RPC method in 1.0.
         name_v03: The JSON-RPC method in 0.3.
-        http_method: The method in HTTP+JSON.
+        http_method: The HTTP method in HTTP+JSON.
         path: The path in HTTP+JSON.
-        safe: Whether it changes nothing, so that it may be sent twice.
+        safe: Whether the operation is read-only, and may therefore be sent twice.
         stream: Whether the response is a stream of events.
     """
 
@@ -106,7 +106,7 @@ class Binding:
         return self.parse(response.body, response)
 
     def parse(self, data: bytes, response: BufferedResponse | None = None) -> Any:
-        """Return the result in *data*: the body of *response*, or an event of a stream."""
+        """Return the result in *data*: the body of *response* if there is one, or else an event."""
         body = parse_object(data if data.strip() else b"{}", response)
         if body.get("error") is not None:
             raise refusal(body["error"], response)
@@ -189,7 +189,7 @@ def not_a2a(response: BufferedResponse | None) -> A2AError:
     """Return the exception for a response, or an event of a stream, that is not A2A."""
     if response is None:
         return A2AProtocolError("An event of the stream is not A2A")
-    # Proxies and load balancers send these statuses with pages of their own.
+    # Proxies and load balancers respond with these statuses and an HTML page.
     if response.status >= 429:
         return refusal({}, response)
     content_type = media_type(response.headers) or "no content type"

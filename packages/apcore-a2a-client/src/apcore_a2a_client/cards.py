@@ -1,4 +1,4 @@
-"""Agent cards: one model for A2A 1.0 and 0.3 (§4.4)."""
+"""Models of agent cards in A2A 1.0 (§4.4) and 0.3."""
 
 from collections.abc import Mapping
 from dataclasses import field

@@ -98,8 +98,8 @@ class A2AClient(Client[httpx.AsyncClient]):
         http_client: The httpx client to use; `aclose` leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
-        credentials_for: Origins other than that of *url* to which credentials may be sent, if
-            the agent's card points there.
+        credentials_for: Further origins to which credentials may be sent, if the agent's card
+            points there.
         verify_card: A function (async or not) that gets the JSON of each card that is fetched, and
             may raise an exception to refuse it, or return the JSON of a card to use instead.
         check_destination: A function that gets each `Destination` to which the agent's card or a
@@ -207,7 +207,7 @@ class A2AClient(Client[httpx.AsyncClient]):
                 async with timeout(step.timeout):
                     return await anext(responses[step.response], b"")
         with translated_errors(step.request.url):
-            # httpx limits each read alone; this timeout covers everything before the body.
+            # The timeout of httpx applies to each read; this one covers everything before the body.
             async with timeout(step.timeout):
                 response = await self._http.send(
                     step.request, auth=step.auth, stream=True, follow_redirects=False

@@ -32,7 +32,7 @@ JSON_TYPE_NAMES: Any = {
 
 
 def empty_object() -> Json:
-    """Return an empty JSON object, the default of fields that hold one."""
+    """Return an empty JSON object, as the default of a field."""
     return {}
 
 
@@ -154,7 +154,7 @@ class Model:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def __repr__(self) -> str:
-        """Return the fields that differ from their defaults, without secrets."""
+        """Show the fields, except secrets and optional fields that have their default."""
         shown: list[str] = []
         for codec in _codecs(type(self)).values():
             value = getattr(self, codec.attribute)

@@ -1,6 +1,6 @@
 """Guard of connections to hosts that the agent has chosen, in its card or by a redirect.
 
-An agent must not be able to make its callers send requests to hosts in their internal networks.
+An agent must not be able to make a client send requests to hosts in the client's internal network.
 The address of the connection itself is checked, before anything is sent on it: a lookup before
 connecting could return a different address (DNS rebinding).
 """
@@ -66,7 +66,7 @@ class DestinationGuard:
         return _peer(stream) if is_direct and stream is not None else ""
 
     def allows(self, url: httpx.URL, source: str) -> bool:
-        """Return whether requests to *url* may be sent, as far as the URL itself tells."""
+        """Return whether requests to *url* may be sent, judging by the URL alone."""
         if origin(url) in self._trusted:
             return True
         try:
@@ -100,7 +100,7 @@ class DestinationGuard:
         """Check the address of a connection.
 
         Raises:
-            DestinationRefusedError: It is not allowed.
+            DestinationRefusedError: The address is not allowed.
         """
         if origin(url) not in self._trusted and not self._check(
             Destination(url.host, address, source)
@@ -109,7 +109,7 @@ class DestinationGuard:
 
 
 class _ConnectionWatch:
-    """A watch of a connection; httpx calls `watch` or `watch_async` for each event.
+    """Trace callbacks that check a connection; httpx calls one of them for each event.
 
     Args:
         guard: The guard.

@@ -90,7 +90,7 @@ class Discovery:
         Args:
             refresh: Fetch the card even if the cached one has not expired.
             deadline: Time to give up, on the monotonic clock.
-            headers: Further headers of the request, if there is one.
+            headers: Further headers of the request, if the card is fetched.
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
@@ -168,7 +168,7 @@ class Discovery:
         """Pass *data*, the JSON of a card that came from *url*, to `verify_card`.
 
         Returns:
-            The card to use instead, if the function returned the JSON of one.
+            The card to use instead; None if the function returned no JSON object.
 
         Raises:
             CardRefusedError: The function raised an exception, or returned an invalid card.
@@ -187,8 +187,9 @@ class Discovery:
         """Return the card in *response*, and its JSON."""
         status = response.status
         if status == 304 and self.last_card:
+            # `last_card` may be a card that `verify_card` returned instead of the agent's.
             card = AgentCard.from_dict(self._last_data) if self._last_data else self.last_card
-            return card, self._last_data  # `last_card` may be one that `verify_card` returned
+            return card, self._last_data
         message = f"No agent card: {outcomes}"
         if status in MISSING_STATUSES:
             message += f". Is {redacted(self.base)} the agent's base URL? Check its port and path"
@@ -203,12 +204,16 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the card's first interface that is supported and allowed.
 
-        If `protocol` is given and no supported interface has that version, JSON-RPC at the base URL
-        is assumed. It is also assumed if there is no usable card, unless `verify_card` is given.
+        If `protocol` is given, JSON-RPC at the base URL is assumed in two cases: no supported
+        interface has that version, or there is no usable card and no `verify_card`.
 
-        An API key goes to the place that the card declares, and OAuth 2 tokens come from the token
-        endpoint in the card unless the client has its own. *headers* are those of the request that
-        follows: the card, which all callers share, is fetched without them.
+        The credentials are prepared as the card declares: an API key gets its location, and
+        `ClientCredentials` without an endpoint or issuer use the one in the card.
+
+        Args:
+            deadline: Time to give up, on the monotonic clock.
+            headers: Headers of the request that follows. The card is fetched without them, because
+                all callers share it.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
@@ -218,7 +223,7 @@ class Discovery:
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at origins that are not trusted, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed,
-                or the URL of the card redirects to one.
+                or the card's URL redirects to such an address.
             TokenUnavailableError: Neither the card nor the client has a token endpoint, or there
                 is no token to request the card with.
             A2AProtocolError: The card declares an API key in a reserved header.
@@ -243,9 +248,9 @@ class Discovery:
             binding = self._choose(card, headers)
             binding.supports_streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
-                self.exchange.auth.place(card)
+                self.exchange.auth.use_card(card)
             elif isinstance(self.exchange.auth, ClientCredentials):
-                self.exchange.auth.place(card, self.base, self.trusted_origins)
+                self.exchange.auth.use_card(card, self.base, self.trusted_origins)
             self._card_and_binding = card, binding
         return binding
 

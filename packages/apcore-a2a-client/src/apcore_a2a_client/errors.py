@@ -2,7 +2,7 @@
 
 A2AError
 ├── A2AConnectionError                      cannot connect, or connection lost; `sent`
-│   └── A2ATimeoutError                     no response, or task not settled, in time
+│   └── A2ATimeoutError                     no response, or the task took too long
 ├── A2ADiscoveryError                       no usable card; `status_code`, `url`
 │   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
@@ -10,7 +10,7 @@ A2AError
 ├── DestinationRefusedError                 the agent leads to a refused host; `address`, `foreign`
 ├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
-├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
+├── A2AServerError                          request refused; `code`, `data`, `reason`, `status_code`
 │   ├── TaskNotFoundError                   -32001
 │   ├── TaskNotCancelableError              -32002
 │   ├── PushNotificationNotSupportedError   -32003
@@ -60,7 +60,7 @@ class A2AConnectionError(A2AError):
 
 
 class A2ATimeoutError(A2AConnectionError):
-    """The agent did not respond, or the task was not settled, within the timeout."""
+    """The agent did not respond, or the task did not end or pause, within the timeout."""
 
 
 class A2ADiscoveryError(A2AError):

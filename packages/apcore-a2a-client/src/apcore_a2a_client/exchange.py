@@ -41,7 +41,7 @@ from .headers import (
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
-"""Seconds before the first retry, doubled for each further retry, and the maximum."""
+"""Seconds before the first retry, and the maximum; each further retry waits twice as long."""
 MAX_REDIRECTS = 5
 HTTP_ERRORS = httpx.HTTPError, httpx.StreamError, httpx.InvalidURL
 HEADERS = {"accept": "application/json", "accept-encoding": "identity"}
@@ -75,7 +75,7 @@ class Close(NamedTuple):
     Attributes:
         response: The response.
         wait: Seconds to wait for the end of the response, so that its connection can be used again.
-            The synchronous client does not wait, because it can't limit a single read.
+            The synchronous client does not wait, because it can't set a timeout for one read.
     """
 
     response: httpx.Response
@@ -131,10 +131,10 @@ AnyResponse: TypeAlias = httpx.Response | BufferedResponse
 
 
 class RequestSpec(NamedTuple):
-    """Description of a request, from which each attempt builds a request of httpx.
+    """Description of a request; each attempt builds an httpx request from it.
 
     Attributes:
-        safe: Whether the request changes nothing, so that it may be sent twice.
+        safe: Whether the request is read-only, and may therefore be sent twice.
         stream: Whether the response may be a stream of events.
         headers: Headers of this request; they take precedence over the client's.
         max_bytes: Size limit of the response; None for the client's limit.
@@ -159,14 +159,14 @@ class Exchange:
     """Sender of requests, with retries where they are safe.
 
     Attributes:
-        build_request: The method of the httpx client.
+        build_request: The httpx client's method of this name.
         auth: Credentials for requests to the agent; None for those of the httpx client.
         headers: Headers of every request, or a function that returns them for each attempt.
         timeout: Seconds for a whole response with all attempts; for a stream, seconds until it
             starts and between its chunks. None for no limit.
         retries: Maximum number of retries of a failed request, where they are safe.
         max_bytes: Size limit of a response.
-        client_has_credentials: Returns whether the httpx client has credentials of its own.
+        client_has_credentials: Returns whether the httpx client may add secrets to requests.
         guard: Checks connections to hosts that the agent has chosen; None to connect to any.
     """
 
@@ -242,7 +242,7 @@ class Exchange:
             auth = None  # this request has its own credentials: send no others
         for _ in range(MAX_REDIRECTS + 1):
             if self.guard:
-                request.extensions.pop("trace", None)  # the check of the URL before a redirect
+                request.extensions.pop("trace", None)  # the check of the previous URL
                 request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":
@@ -281,7 +281,7 @@ class Exchange:
             body += chunk
             if len(body) > max_bytes:
                 raise A2AProtocolError(f"The response is larger than {max_bytes} bytes")
-            # The read timeout applies to each chunk alone, so a slow sender can stay within it.
+            # A slow sender can keep within the timeout of each read, and still exceed the deadline.
             if monotonic() > deadline:
                 raise A2ATimeoutError("The response was not complete in time")
         yield Close(response)
@@ -296,7 +296,7 @@ def invoke_without_await(step: Invoke) -> Any:
     """
     result = step.function(*step.arguments)
     if isawaitable(result):
-        getattr(result, "close", str)()  # a coroutine that is never awaited would warn
+        getattr(result, "close", str)()  # avoids the warning about an unawaited coroutine
         name = getattr(step.function, "__name__", type(step.function).__name__)
         raise A2AError(f"SyncA2AClient can't await {name}: pass a function that is not async")
     return result
@@ -328,7 +328,7 @@ def backoff(earlier_retries: int) -> float:
 
 
 def retry_after(headers: httpx.Headers, default: float) -> float:
-    """Return the seconds in `Retry-After`, a number or a date (RFC 9110 §10.2.3), or *default*."""
+    """Return the seconds in `Retry-After` (RFC 9110 §10.2.3: number or date), else *default*."""
     header: str = headers.get("retry-after", "")
     if header.isascii() and header.isdigit():
         return float(header[:9])

@@ -1,4 +1,4 @@
-"""Headers of requests: validation of those that callers pass, and those of W3C Trace Context."""
+"""Headers of requests: validation of callers' headers, and headers of W3C Trace Context."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def has_secrets(headers: Headers) -> bool:
 
 
 def current_trace() -> Headers:
-    """Return the headers of the current span of OpenTelemetry (W3C Trace Context), if there is one.
+    """Return the W3C Trace Context headers of OpenTelemetry's current span, if there is one.
 
     A program that has spans has imported OpenTelemetry, so this package need not.
     """

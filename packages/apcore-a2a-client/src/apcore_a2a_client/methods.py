@@ -1,4 +1,4 @@
-"""The methods of both clients, written once: each is a generator of steps."""
+"""The methods of `A2AClient` and `SyncA2AClient`, written once as generators of steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from .webhooks import WebhookOperations
 
 
 class Operations(WebhookOperations):
-    """Operations on the agent found by a `Discovery`."""
+    """Operations on the agent found by a `Discovery`.
+
+    A task is settled if it has ended, or is paused until the caller answers.
+    """
 
     def get_card(
         self, *, refresh: bool = False, headers: Headers | None = None
@@ -74,12 +77,12 @@ class Operations(WebhookOperations):
     ) -> Steps[Task]:
         """Send a message, and return the task that it started or answered (FR-CLI-003).
 
-        The request stays open until the task is settled. If that may exceed the timeout, pass
-        `blocking=False` and then use `wait`, or use `call` instead.
+        The request stays open until the task is settled. If that may take longer than the timeout,
+        pass `blocking=False` and then use `wait`, or use `call` instead.
 
         Args:
-            message: A str, bytes (a file), a dict (data), a list of these and of `Part`, or a
-                `Message`. It gets an id if it has none.
+            message: A str, bytes (a file), a dict (data) or a `Part`; a list of these; or a
+                `Message`, which gets an id if it has none.
             skill: The skill to call; sent as `metadata.skillId`.
             context_id: The conversation of the message.
             task_id: The paused task that the message answers.
@@ -298,7 +301,7 @@ class Operations(WebhookOperations):
         timeout: float | None = None,
         headers: Headers | None = None,
     ) -> Steps[Any]:
-        """Call a skill like a function, and return its result however long it takes.
+        """Call a skill like a function, and return its result, however long the task takes.
 
         The task is started without waiting, then followed until it is settled. It continues if the
         caller stops waiting.
@@ -324,10 +327,11 @@ class Operations(WebhookOperations):
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
         task = yield from self._submit(params, deadline, headers)
-        # An agent that numbers its events replays all events of a task, even of an ended one, if it
-        # is asked for those after event 0. But if the call names a conversation, as a `Message` can
-        # too, or repeats an idempotency key, the task may be an older one: a replay could begin
-        # with a pause that has been answered since, and the stream would end there.
+        # If asked for the events after event 0, an agent that numbers its events replays the whole
+        # task, even if it has ended. An older task must not be replayed: the replay could begin
+        # with a pause that has been answered since, and the stream would end there. The task may be
+        # an older one if the call names a conversation (a `Message` can name one too) or repeats an
+        # idempotency key.
         has_key = "idempotency-key" in check_headers(headers)
         is_new_task = not (context_id or has_key or isinstance(input, Message))
         last_event_id = "0" if is_new_task else None

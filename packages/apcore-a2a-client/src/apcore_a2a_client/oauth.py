@@ -28,7 +28,7 @@ from .errors import (
 
 AuthMethod: TypeAlias = Literal["basic", "post"]
 LEEWAY = 30.0
-"""Seconds before the expiry of a token at which it is renewed; at most half of its lifetime."""
+"""Seconds between the renewal of a token and its expiry; at most half of its lifetime."""
 DEFAULT_LIFETIME = 300.0
 """Assumed lifetime of a token, in seconds, if the server states no valid `expires_in`."""
 MAX_BYTES = 256 * 1024
@@ -76,14 +76,14 @@ class ClientCredentials(httpx.Auth):
     request for a token, and so do synchronous calls in all threads. If the agent refuses a token
     with 401, a new one is obtained, and the call is sent once more.
 
-    With neither *token_url* nor *issuer*, the client uses the token endpoint (or OpenID Connect
-    issuer) in the agent's card, if that is at the agent's origin or at one of the origins in the
-    client's `credentials_for`.
+    If *token_url* and *issuer* are both omitted, the client uses the token endpoint (or OpenID
+    Connect issuer) in the agent's card. That must be at the agent's origin, or at one of the
+    origins in the client's `credentials_for`.
 
     Args:
         token_url: The token endpoint.
-        issuer: The authorization server, whose metadata names the token endpoint (RFC 8414, or
-            OpenID Connect Discovery).
+        issuer: The URL of the authorization server; the server's metadata names the token endpoint
+            (RFC 8414, or OpenID Connect Discovery).
         client_id: The id of this client.
         client_secret: Its secret.
         scope: The scopes to request, separated by spaces; by default those that the card requires,
@@ -157,7 +157,7 @@ class ClientCredentials(httpx.Auth):
             auth_method=self._auth_method,
         )
 
-    def place(self, card: AgentCard, agent: httpx.URL, trusted: Collection[Origin]) -> None:
+    def use_card(self, card: AgentCard, agent: httpx.URL, trusted: Collection[Origin]) -> None:
         """Use the token endpoint in *card*, unless `token_url` or `issuer` was passed.
 
         Args:
@@ -256,7 +256,7 @@ class ClientCredentials(httpx.Auth):
             self._token = ""
 
     def _obtain_token(self, request: httpx.Request, waiting_since: float) -> TokenSteps:
-        """Return a token for *request*, which has waited for its turn since *waiting_since*."""
+        """Return a token for *request*, which has waited for the lock since *waiting_since*."""
         if token := self._valid_token():
             return token  # a concurrent call has just got it
         if self._failure and self._failure[0] >= waiting_since:
@@ -373,9 +373,9 @@ def _find_location(scheme: SecurityScheme) -> tuple[str, bool] | None:
     flow = scheme.flows.get("clientCredentials")
     if scheme.type == "oauth2" and is_object(flow):
         return str(flow.get("tokenUrl")), False
-    document = OIDC_METADATA.decode()
-    if scheme.type == "openIdConnect" and scheme.open_id_connect_url.endswith(document):
-        return scheme.open_id_connect_url.removesuffix(document), True
+    metadata_path = OIDC_METADATA.decode()
+    if scheme.type == "openIdConnect" and scheme.open_id_connect_url.endswith(metadata_path):
+        return scheme.open_id_connect_url.removesuffix(metadata_path), True
     return None
 
 

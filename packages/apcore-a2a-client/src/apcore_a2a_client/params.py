@@ -28,10 +28,10 @@ def check_callback(value: Callable[[], object] | None) -> Callable[[], object] |
     """Return *value* if it can be the callback of `stream`.
 
     Raises:
-        TypeError: It is not a function, or it is async and would not be awaited.
+        TypeError: It is not callable, or it is async: it would not be awaited.
     """
     if value is not None and (not callable(value) or iscoroutinefunction(value)):
-        raise TypeError("on_restart must be a function, and not an async one")
+        raise TypeError("on_restart must be a synchronous function")
     return value
 
 

@@ -80,8 +80,8 @@ def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Ar
         artifact, new_parts = event.artifact, None
         known_parts = seen_parts.setdefault(artifact.artifact_id, [])
         if not event.append:
-            # Some agents repeat the whole artifact at its end. If it had one part so far, the agent
-            # may have replaced that part, so the whole artifact is new.
+            # Some agents send the whole artifact again at its end, so only the added parts are new.
+            # But if one part was known, the agent may have replaced it: the whole artifact is new.
             if len(known_parts) > 1:
                 new_parts = added_parts(known_parts, artifact.parts)
             known_parts.clear()

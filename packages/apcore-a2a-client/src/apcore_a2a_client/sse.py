@@ -43,7 +43,7 @@ class EventParser:
         """
         # A line ends with CR, LF or CRLF. A CR at the end of a chunk ends its line at once, so an
         # LF at the start of the next chunk belongs to that CR and is not an empty line.
-        if not chunk:  # must not reset `_ended_with_cr`
+        if not chunk:  # an empty chunk must not reset `_ended_with_cr`
             return
         if self._ended_with_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
@@ -61,7 +61,7 @@ class EventParser:
             raise A2AProtocolError(f"An event of the stream is larger than {self._max_bytes} bytes")
 
     def _read_line(self, line: bytes) -> Iterator[Frame]:
-        """Process a whole line; an empty line after data ends an event, which is yielded."""
+        """Process a whole line; if it is empty and follows data, yield the event."""
         # Only the first line of a stream can begin with a byte order mark.
         line = line if self._has_read_line else line.removeprefix(b"\xef\xbb\xbf")
         self._has_read_line = True

@@ -58,7 +58,7 @@ from .tasks import (
 MAX_SILENCE = 30.0
 """Seconds with only keep-alives, after which the task is fetched.
 
-Without a timeout, also the seconds for which an agent that accepts no connections is retried.
+If the client has no timeout, refused connections are retried for the same time.
 """
 MAX_END_WAIT = 0.1
 """Seconds to wait for the end of a response after the last event of its task."""
@@ -69,8 +69,8 @@ class EventStream:
 
     A lost connection is reopened. The stream then continues after the last event if the agent
     numbers events, otherwise with a snapshot of the task, which is yielded if it contains anything
-    new. Instead of subscribing to the task, the client polls it if the agent has no streams, or
-    speaks 0.3 without numbering its events.
+    new. If the agent has no streams, or speaks 0.3 without numbering its events, the client polls
+    the task instead of subscribing to it.
 
     Args:
         discovery: Finds the agent.
@@ -101,7 +101,7 @@ class EventStream:
         self._growing_ids: set[str] = set()  # of artifacts that chunks were appended to
         self._restart_event: Event | None = None  # the event that showed the last restart
         # Without numbered events, a snapshot at the start of a subscription may already contain
-        # chunks that come as events after it.
+        # chunks that follow as events.
         self._may_have_duplicates = False
         self._sends_answer = bool(start and start[1].get("message", {}).get("taskId"))
         self._response: httpx.Response | None = None
@@ -147,12 +147,12 @@ class EventStream:
             except A2AConnectionError as error:
                 yield from self._recover(error)
             except A2AServerError:
-                # Agents of 0.3 refuse a subscription by an error event in its stream.
+                # Agents of 0.3 refuse a subscription by sending an error event in its stream.
                 if not self._awaits_first_event:
                     raise
                 yield from self._close_response()
                 self._is_polling = True
-        # reading on to the end of the response lets its connection be used again
+        # reading the response to its end lets its connection be reused
         yield from self._close_response(wait=MAX_END_WAIT)
         return None
 
@@ -161,8 +161,9 @@ class EventStream:
         while (yield from self.next()) is not None:
             pass
         if self._has_joined and not self._is_numbered:
-            # The agent may have deleted the task already. If it cannot be reached, the task as last
-            # known is returned, unless chunks may be in it twice (see `_may_have_duplicates`).
+            # If the task cannot be fetched, the task as last known is returned. But if that task
+            # may contain chunks twice (see `_may_have_duplicates`), only an error from the agent is
+            # ignored, because the agent may have deleted the task already.
             with suppress(A2AServerError if self._may_have_duplicates else A2AError):
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
@@ -246,7 +247,7 @@ class EventStream:
         """Prepare to reopen the stream after *error*, or raise it."""
         now, max_downtime = monotonic(), self._exchange.timeout or MAX_SILENCE
         if self._task and self._response and now - self._opened_at > LONGEST_WAIT:
-            # The lost stream had worked for long, even if without events: to reopen it is no retry.
+            # The stream had worked for a while, even without events: reopening it is not a retry.
             self._failures, self._lost_at = 0, 0.0
         self._lost_at = self._lost_at or now
         # An agent that accepts no connections may be restarting: retries are then

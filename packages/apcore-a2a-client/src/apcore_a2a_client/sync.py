@@ -97,11 +97,11 @@ class SyncA2AClient(Client[httpx.Client]):
         card_ttl: Seconds for which the card is cached.
         headers: Headers of every request, or a function that returns them for each request.
         retries: Maximum number of retries of a failed request, where they are safe.
-        http_client: The httpx client to use; closing this client leaves it open.
+        http_client: The httpx client to use; `close` leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
-        credentials_for: Origins other than that of *url* to which credentials may be sent, if
-            the agent's card points there.
+        credentials_for: Further origins to which credentials may be sent, if the agent's card
+            points there.
         verify_card: A function that gets the JSON of each card that is fetched, and may raise an
             exception to refuse it, or return the JSON of a card to use instead.
         check_destination: A function that gets each `Destination` to which the agent's card or a

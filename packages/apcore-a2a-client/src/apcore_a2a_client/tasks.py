@@ -9,7 +9,7 @@ from .errors import A2AProtocolError, Json, is_list, is_object
 
 
 class TaskState(ProtocolEnum):
-    """The state of a task (§4.1.3). Equal to its spelling in 0.3, such as `"working"`."""
+    """The state of a task (§4.1.3). Each state equals its spelling in 0.3, such as `"working"`."""
 
     SUBMITTED = "submitted"
     WORKING = "working"
@@ -77,7 +77,7 @@ class Part(Model):
         return next((content for content in contents if content is not None), self.data)
 
     def to_dict(self) -> Json:
-        """Return the JSON of A2A 1.0; `data` of null is kept."""
+        """Return the JSON of A2A 1.0; `data` that is null is kept."""
         result = Model.to_dict(self)
         return result if result.keys() & set(CONTENT_FIELDS) else {"data": None, **result}
 
@@ -147,12 +147,12 @@ class Message(StreamedModel):
     def of(
         cls, content: Any, *, context_id: str | None = None, task_id: str | None = None
     ) -> "Message":
-        """Return *content* as a message, from the user unless it has a role; add an id if needed.
+        """Return *content* as a message; a missing role becomes user, and a missing id is added.
 
         Args:
             content: A str, bytes (a file), a dict (data) or a Part; a list of these; or a Message.
-            context_id: The conversation; by default the message's own.
-            task_id: The task to answer; by default the message's own.
+            context_id: The conversation; by default that of the message.
+            task_id: The task to answer; by default that of the message.
         """
         from uuid import uuid4  # slow to import
 
@@ -314,7 +314,7 @@ class TaskPage(Model):
 
     @classmethod
     def _upgrade(cls, data: Json) -> Json:
-        # the attribute has the name of 0.3
+        # the attribute is named as in 0.3: `next_cursor`
         if "nextPageToken" in data:
             data["nextCursor"] = data.pop("nextPageToken")
         return data
@@ -378,7 +378,7 @@ def apply_event(task: Task | None, event: Event) -> Task:
 
 
 def is_restart(event: TaskStatusUpdateEvent) -> bool:
-    """Return whether *event* says that the artifacts were discarded (agents of this project)."""
+    """Return whether *event* reports discarded artifacts; only agents of this project do so."""
     details = event.metadata.get("apcore")
     return is_object(details) and details.get("restarted") is True
 

@@ -48,7 +48,7 @@ def message(source: Message) -> Json:
 def part(source: Part) -> Json:
     """Return a part in the format of 0.3, where data must be an object.
 
-    Other data is wrapped into an object and marked, as a2a-sdk does.
+    As in a2a-sdk, other data is wrapped in an object, and the metadata says so.
     """
     metadata = dict(source.metadata)
     file_names = {"raw": "bytes", "url": "uri", "filename": "name", "mediaType": "mimeType"}
@@ -68,7 +68,7 @@ def part(source: Part) -> Json:
 
 
 def push_config(config_v1: Json) -> Json:
-    """Return a push config in the format of 0.3, without its task and tenant."""
+    """Return a push config in the format of 0.3, without its task id and tenant."""
     config = PushNotificationConfig.from_dict(config_v1)
     result: Json = {k: v for k, v in config.to_dict().items() if k not in ("taskId", "tenant")}
     if config.authentication:

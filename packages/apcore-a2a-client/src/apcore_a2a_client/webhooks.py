@@ -31,7 +31,7 @@ class WebhookOperations:
         limit: int | None = None,
         headers: Headers | None = None,
     ) -> Steps[list[Json]]:
-        """Return the webhooks of a task or of all tasks, with their last attempts, as JSON.
+        """Return webhooks of a task or of all tasks, with their last delivery attempts, as JSON.
 
         Like `test_webhook` and `redeliver_webhook`, this operation is not defined by A2A; only
         agents of this project have it.
@@ -89,10 +89,10 @@ class WebhookOperations:
         """Call an operation that A2A does not define; return a member of the response.
 
         Raises:
-            A2AProtocolError: The response does not have this member, or it has another type.
+            A2AProtocolError: The response lacks the member, or the member has a wrong type.
         """
         request_headers = check_headers(headers)
-        # called only to prepare an API key or OAuth 2 tokens as the card declares
+        # prepares the API key or OAuth 2 tokens that the card declares; the result is not needed
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)

@@ -1,7 +1,7 @@
 """Classification of IP addresses, and lists of hosts (NFR-SEC-004).
 
-Webhooks and remote agents name hosts to connect to. Neither may lead from outside into internal
-networks, unless a setting allows the host.
+Webhooks and remote agents name hosts to connect to. A host named from outside must not lead into
+an internal network, unless a setting allows the host.
 """
 
 from collections.abc import Iterable
@@ -88,7 +88,7 @@ def is_public(address: Address) -> bool:
 def is_forbidden(address: Address) -> bool:
     """Return whether *address* is blocked even if a setting allows its host.
 
-    Such are the addresses of cloud services, unspecified addresses and multicast addresses.
+    This applies to cloud services, unspecified addresses and multicast addresses.
     """
     unscoped = address if isinstance(address, IPv4Address) else IPv6Address(int(address))
     aliases = {unscoped, *embedded_ipv4(unscoped)}
@@ -147,8 +147,8 @@ class HostList:
     """A list of hosts: names, addresses and networks.
 
     Args:
-        hosts: Names, whose first label may be `*`, which stands for one or more labels; addresses;
-            networks; or `*` for any host.
+        hosts: Names, addresses, networks, or `*` for any host. The first label of a name may be
+            `*`, which stands for one or more labels.
 
     Attributes:
         has_star: Whether `*` is in the list.

@@ -86,7 +86,7 @@ class AgentCardBuilder:
             del self._entries[removed_id]
         shown_ids = filter(visible, module_ids)
         entries = [entry for module_id in shown_ids if (entry := self._entry(registry, module_id))]
-        fields = {skill.id: details for skill, details in entries}
+        details_by_skill = {skill.id: details for skill, details in entries}
         skills_text = "1 skill" if len(entries) == 1 else f"{len(entries)} skills"
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
         card = a2a.AgentCard(
@@ -115,7 +115,7 @@ class AgentCardBuilder:
             card.supported_interfaces.add(
                 url=grpc_url, protocol_binding="GRPC", protocol_version="1.0", tenant=tenant
             )
-        params = Struct(fields={"skills": Value(struct_value=Struct(fields=fields))})
+        params = Struct(fields={"skills": Value(struct_value=Struct(fields=details_by_skill))})
         card.capabilities.extensions.add(uri=EXTENSION_URI, params=params)
         return card
 

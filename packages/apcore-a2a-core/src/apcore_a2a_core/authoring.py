@@ -16,7 +16,7 @@ from .values import MAX_SAFE, is_object
 INPUT_REQUIRED = "INPUT_REQUIRED"
 """The code of an error that asks for more input."""
 USAGE = "usage"
-"""The member of a task's metadata with its token counts; see `Usage`."""
+"""The member of a task's metadata that holds token counts; see `Usage`."""
 
 
 class InputRequiredError(Exception):
@@ -28,7 +28,7 @@ class InputRequiredError(Exception):
     Attributes:
         code: Always ``INPUT_REQUIRED``.
         message: The question.
-        details: The other arguments by their names.
+        details: The other arguments by name.
 
     >>> InputRequiredError("For which day?", field="day", choices=["Friday"]).details["choices"]
     ['Friday']
@@ -78,13 +78,13 @@ class ApprovalRequired(InputRequiredError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A message about the work so far, which a streaming module yields between its chunks.
+    """A progress message that a streaming module yields between its chunks.
 
-    Readers of the task's stream get it as an event; it is in no history and in no artifact.
+    Readers of the task's stream get it as an event; no history or artifact contains it.
 
     Attributes:
         text: The message.
-        data: JSON that accompanies it.
+        data: JSON that accompanies the message.
     """
 
     text: str
@@ -187,10 +187,10 @@ class File:
 
 
 class Services(Protocol):
-    """The A2A conversation of a call, which modules get as `context.services`.
+    """The A2A conversation of a call; modules get this object as `context.services`.
 
     Outside of A2A, `context.services` is None or another object. In modules with `resources.cpu`,
-    which run in processes of their own, it is None.
+    which run in separate processes, it is None.
 
     >>> async def execute(inputs: dict[str, Any], context: Any) -> dict[str, Any]:
     ...     services: Services = context.services
@@ -272,12 +272,17 @@ class Services(Protocol):
     ) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
-        The new call gets the inputs of this one, updated with the inputs in the answer. An answer
-        in text becomes one input: *field*, if that is given, or else the only property of *schema*
-        or its only required property, if that is scalar. If *schema* has no properties, the text
-        becomes the input `answer`. With neither field nor schema, it becomes the one required input
-        that is missing, or the input `answer` if the module's schema allows that. Text is converted
-        by the schema of the input; if it does not fit, the question is asked again.
+        The new call gets the inputs of this one, updated with the inputs in the answer. If the
+        answer is text, it can be a JSON object of inputs. Any other text becomes one input, by the
+        first rule that applies:
+
+        - with *field*: that input;
+        - with a *schema* with properties: the only one or else the only required one, if scalar;
+        - with a *schema* without properties: the input `answer`;
+        - otherwise: the only required input that is missing, or else the input `answer`, if the
+          module's schema allows that.
+
+        Text is converted to the type of the input; if it does not fit, the question is asked again.
 
         Args:
             question: The question for the client.
@@ -285,7 +290,8 @@ class Services(Protocol):
             field: The input that the answer becomes.
             choices: The values that the answer may have, such as texts or numbers.
             schema: JSON Schema or pydantic model of the input *field*. Without a field, a schema
-                with properties describes an object of inputs, any other the input `answer`.
+                with properties describes an object of inputs; any other schema describes the
+                input `answer`.
             state: JSON for the next run, as `services.state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
                 that understand them; for example a file, or data with metadata.
@@ -313,7 +319,7 @@ class Services(Protocol):
     ) -> NoReturn:
         """Pause the task until the client answers yes or no; the module is then called again.
 
-        That call gets the same inputs, and `approved` has the answer.
+        The new call gets the same inputs, and `approved` has the answer.
 
         Args:
             question: The question for the client.
@@ -334,7 +340,7 @@ class Services(Protocol):
 
         Args:
             text: The message, of up to 10,000 characters; the rest is cut off.
-            data: JSON that accompanies it, of up to 64 KiB.
+            data: JSON of up to 64 KiB that accompanies the message.
 
         Raises:
             OutputError: The data is not JSON, or is too large.

@@ -1,9 +1,9 @@
-"""The types of A2A 1.0 as plain data: the server's own form of tasks, messages and requests.
+"""The types of A2A 1.0 as plain data: the tasks, messages and requests inside the server.
 
 Their attributes have the names of the protocol's `.proto` file, as in the official SDK, and their
 JSON is that of A2A 1.0. Values in `data` and `metadata` are JSON, in which integers are exact at
-any size. Objects are shared, not copied: to change a task, make new lists, and never change a
-message, a part or a status, since other objects may refer to it.
+any size. Objects are shared, not copied: to change a task, replace its lists. Never change a list,
+a message, a part or a status, because other objects may refer to it.
 """
 
 from enum import StrEnum
@@ -32,7 +32,7 @@ class TaskState(StrEnum):
     TASK_STATE_REJECTED = "TASK_STATE_REJECTED"
     TASK_STATE_AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 
-    __hash__ = str.__hash__  # the hash of the name as in Enum, but without a call of Python code
+    __hash__ = str.__hash__  # the same hash as that of Enum, but without running Python code
 
 
 class Role(StrEnum):
@@ -46,11 +46,11 @@ class Role(StrEnum):
 # JSON has no cycles, so the garbage collector need not scan these objects. An agent with many open
 # streams has so many of them that scanning took an eighth of its time.
 class Data(Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """The base of all types; members with their default are left out of the JSON."""
+    """The base of all types; members with their default value are left out of the JSON."""
 
 
 class Part(Data):
-    """A part of a message or an artifact: text, data, or a file as bytes or by its URL."""
+    """A part of a message or an artifact: text, data, or a file as bytes or as a URL."""
 
     text: str | UnsetType = UNSET
     data: Any = UNSET

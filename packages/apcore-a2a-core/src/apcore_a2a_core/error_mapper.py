@@ -1,4 +1,4 @@
-"""The mapping of exceptions to JSON-RPC error objects, and of these to A2A 1.0 error details."""
+"""The mapping of exceptions to JSON-RPC error objects, and of error objects to A2A 1.0 details."""
 
 import logging
 import re
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 class ErrorTemplate(NamedTuple):
     """The JSON-RPC code and message for an error, and its reason in A2A 1.0.
 
-    For an error of apcore, `reason` is the `code` of the exception, such as `APPROVAL_DENIED`. With
-    `shown_type`, clients get the reason of that type instead.
+    For an error of apcore, `reason` is the `code` of the exception, such as `APPROVAL_DENIED`. If
+    `shown_type` is set, clients get that type and its reason instead.
     """
 
     code: int
     message: str
     reason: str
-    shown_type: str = ""  # replaces the error's type, to follow the protocol or hide a skill
+    shown_type: str = ""  # follows the protocol, or hides that the skill exists
 
 
 NOT_FOUND, SAFETY_LIMIT = "Skill not found: {}", "Safety limit exceeded"
@@ -60,10 +60,10 @@ TEMPLATES = {
     "RemoteFailedError": ErrorTemplate(-32603, "A remote agent failed", "REMOTE_FAILED"),
     "SchemaValidationError": ErrorTemplate(-32602, "Invalid params", "SCHEMA_VALIDATION_ERROR"),
 }
-PROTOCOL_REASONS = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
+PROTOCOL_REASONS = {cls.__name__: reason for cls, reason in A2A_ERROR_REASONS.items()}
 PROTOCOL_REASONS["JSONParseError"] = "PARSE_ERROR"
 
-EXPECTED = ("AgentRejected", "Approval", "ExecutionCancelled")
+EXPECTED_PREFIXES = ("AgentRejected", "Approval", "ExecutionCancelled")
 """Prefixes of the names of errors that are decisions, not faults."""
 
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
@@ -83,12 +83,12 @@ def error_details(error: Mapping[str, Any]) -> list[Json]:
     """
     # a module may raise an `A2AError` with any data
     data: Json = {"type": "InternalError", **(object_at(error.get("data")) or {})}
-    kind, errors = str(data["type"]), data.pop("errors", ())
-    reason = PROTOCOL_REASONS.get(kind) or (TEMPLATES[kind].reason if kind in TEMPLATES else None)
+    name, errors = str(data["type"]), data.pop("errors", ())
+    reason = PROTOCOL_REASONS.get(name) or (TEMPLATES[name].reason if name in TEMPLATES else None)
     info: Json = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": reason or re.sub(r"\B(?=[A-Z])", "_", kind.removesuffix("Error")).upper(),
-        "domain": "a2a-protocol.org" if kind in PROTOCOL_REASONS else "apcore",
+        "reason": reason or re.sub(r"\B(?=[A-Z])", "_", name.removesuffix("Error")).upper(),
+        "domain": "a2a-protocol.org" if name in PROTOCOL_REASONS else "apcore",
         "metadata": {
             key: ", ".join(map(str, value)) if is_array(value) else str(value)
             for key, value in data.items()
@@ -103,7 +103,7 @@ def error_details(error: Mapping[str, Any]) -> list[Json]:
 
 
 class ErrorMapper:
-    """A mapper from exceptions to JSON-RPC error objects, by the names of their classes.
+    """A mapper from exceptions to JSON-RPC error objects, by the class name of the exception.
 
     >>> from apcore_a2a_core import PartError
     >>> ErrorMapper().to_jsonrpc_error(PartError("Invalid JSON in TextPart"))["code"]
@@ -124,7 +124,7 @@ class ErrorMapper:
 
         Args:
             error: Any exception, including `SystemExit`.
-            skill: The skill that was called; errors of other modules are not its caller's fault.
+            skill: The skill that was called; an error of another module is not the caller's fault.
             inputs: The inputs of the call, to name missing and unknown fields.
             schema: The input schema of the skill.
         """
@@ -132,7 +132,7 @@ class ErrorMapper:
         if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
             error_object = protocol_error(error)
             return {**error_object, "message": self._sanitize_message(error_object["message"])}
-        names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
+        names = (cls.__name__ for cls in type(error).__mro__ if cls.__module__ != "builtins")
         raised_type = next((name for name in names if name in TEMPLATES), "InternalError")
         is_type_shown = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)
         reported_type = raised_type if is_type_shown else "ModuleExecuteError"
@@ -177,7 +177,7 @@ class ErrorMapper:
 
 
 def protocol_error(error: A2AError) -> Json:
-    """Return the error object for an `A2AError`; a class without a code has that of its base."""
+    """Return the error object for an `A2AError`; a class without a code gets its base's code."""
     codes: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
     inherited = next((codes[cls] for cls in type(error).__mro__ if cls in codes), -32603)
     data: Json = {"type": type(error).__name__, **object_of(error, "data")}
@@ -201,10 +201,11 @@ def is_callers_fault(error: BaseException, skill: str | None) -> bool:
 
 def log_failure(error: BaseException, raised_type: str, reported_type: str, skill: str) -> None:
     """Log denials of access with their details, and internal errors with their stack trace."""
+    is_expected = reported_type.startswith(EXPECTED_PREFIXES)
     if raised_type == "ACLDeniedError":
         details, event = clean(str(object_of(error, "details"))), {"event": "access_denied"}
         logger.warning("Access denied: skill=%s %s", skill, details, extra=event)
-    elif TEMPLATES[reported_type].code == -32603 and not reported_type.startswith(EXPECTED):
+    elif TEMPLATES[reported_type].code == -32603 and not is_expected:
         logger.error("Skill failed: %s", skill, exc_info=error, extra={"event": "skill_failed"})
 
 

@@ -67,7 +67,7 @@ class TokenRefusedError(Exception):
 
 
 def clean(text: str, limit: int = 1000) -> str:
-    r"""Return *text* on one line: at most *limit* characters, no control characters but tabs.
+    r"""Return *text* on one line: at most *limit* characters, no control characters except tabs.
 
     A line feed becomes a backslash and an n, so that a client cannot forge log lines (NFR-SEC-002).
 

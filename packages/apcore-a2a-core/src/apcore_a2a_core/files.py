@@ -1,4 +1,4 @@
-"""Files as inputs of modules, which declare them in their schemas."""
+"""File inputs, which modules declare in their schemas."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,18 +12,18 @@ FILE_FORMATS = frozenset({"base64", "binary", "byte"})
 """Values of `format` for text that holds a file, from pydantic and OpenAPI."""
 
 
-def file_members(schema: Schema) -> dict[str, str]:
+def file_properties(schema: Schema) -> dict[str, str]:
     """Return the properties that are files in base64, and their media types.
 
     Such properties have a `format` for files, a `contentEncoding`, or a `contentMediaType` other
     than JSON (JSON Schema 2020-12 §8). Without a `contentMediaType`, the media type is
     `application/octet-stream`: any file fits.
 
-    >>> file_members({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
+    >>> file_properties({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
     {'photo': 'image/*'}
     """
-    members = {name: _file_type(member) for name, member in properties_of(schema).items()}
-    return {name: media_type for name, media_type in members.items() if media_type}
+    types = {name: _file_type(subschema) for name, subschema in properties_of(schema).items()}
+    return {name: media_type for name, media_type in types.items() if media_type}
 
 
 def _file_type(schema: object) -> str:
@@ -42,12 +42,12 @@ def _file_type(schema: object) -> str:
 
 
 def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs: Json) -> Json:
-    """Return the inputs for a file: its content in the first free property that it fits.
+    """Return the inputs for a file: the content in the first free property that the file fits.
 
     Args:
         content: The file in base64.
-        name: Its name.
-        media_type: Its media type.
+        name: The name of the file.
+        media_type: The media type of the file.
         schema: The input schema of the module.
         inputs: The inputs so far, whose properties are not free.
 
@@ -55,11 +55,11 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs
         The new inputs only, with `name` and `mimeType` if these properties are free; empty if the
         file fits no free property.
     """
-    for member, accepted in file_members(schema).items():
-        if member not in inputs and (accepted == BINARY or is_accepted(media_type, [accepted])):
+    for key, accepted in file_properties(schema).items():
+        if key not in inputs and (accepted == BINARY or is_accepted(media_type, [accepted])):
             details = {"name": name, "mimeType": media_type}
-            free_names = properties_of(schema).keys() - inputs.keys() - {member}
-            return {member: content, **{key: details[key] for key in details if key in free_names}}
+            free_keys = properties_of(schema).keys() - inputs.keys() - {key}
+            return {key: content, **{k: details[k] for k in details if k in free_keys}}
     return {}
 
 

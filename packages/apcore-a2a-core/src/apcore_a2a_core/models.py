@@ -1,4 +1,4 @@
-"""Models for modules that take and return text.
+"""Pydantic models for modules that take and return text.
 
 >>> Prompt.model_validate({"text": "Hello"}).text
 'Hello'

@@ -15,7 +15,7 @@ from msgspec import UNSET, json
 from .authoring import File
 from .data import Artifact, Base64, Json, Part
 from .errors import MediaTypeError, PartError, clean
-from .files import file_inputs, file_members, is_file_part, takes_any_files
+from .files import file_inputs, file_properties, is_file_part, takes_any_files
 from .media_types import JSON, TEXT, type_of_file
 from .schema import (
     SchemaConverter,
@@ -40,7 +40,7 @@ from .values import (
 )
 
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
-"""Parts in our type or the SDK's, or JSON objects as in A2A 1.0, A2A 0.3 or the SRS."""
+"""Parts in our type or the SDK's, or as JSON of A2A 1.0, A2A 0.3 or the SRS, our specification."""
 
 FILE_TYPES = (bytes, bytearray, File)
 """Types of values that become file parts."""
@@ -65,12 +65,12 @@ class PartConverter:
         return self.split(parts, descriptor)[0]
 
     def split(self, parts: Parts, descriptor: object) -> tuple[Json | str, Parts]:
-        """Return the first part that the module accepts, as its input, and the other parts.
+        """Return the input from the first part that the module accepts, and the other parts.
 
         Texts at the beginning are joined by line feeds if the module accepts the result. Files fill
-        the file members of the schema. A module without inputs accepts any text, which stays in
+        the file properties of the schema. A module without inputs accepts any text, which stays in
         the other parts. A module that reads files (see `takes_any_files`) also accepts a message
-        of files only. Defined by FR-MSG-003.
+        that has only files. Defined by FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -110,12 +110,12 @@ class PartConverter:
 
     def _part_to_input(self, part: Mapping[str, Any] | Part | SdkPart, schema: Json) -> Json | str:
         if isinstance(part, Part) and is_object(part.data):  # the usual case
-            check_json(part.media_type)
+            check_json_type(part.media_type)
             return as_inputs(part.data)
         part = _members(part)
         match {name: value for name, value in _content(part).items() if value is not None}:
             case {"data": data} as content:
-                check_json(media_type_of(content))
+                check_json_type(media_type_of(content))
                 return as_inputs(data)
             case {"text": str(text)}:
                 return self._text_to_input(text, schema)
@@ -227,7 +227,7 @@ def parse_inputs(text: str, hint: str = "") -> Json:
 
 
 def leading_texts(parts: Parts) -> list[str]:
-    """Return the texts of the parts up to the first one that is not text."""
+    """Return the texts of the parts before the first part that is not text."""
     texts: list[str] = []
     for part in parts:
         if isinstance(part, Part) and part.text is UNSET:
@@ -248,7 +248,7 @@ def file_to_input(content: str, keys: Sequence[str], file: Mapping[str, Any], sc
     returns the inputs for a file in base64.
 
     Raises:
-        MediaTypeError: The module takes no such file.
+        MediaTypeError: The module does not take this file.
     """
     properties = properties_of(schema) or keys
     key = next((key for key in keys if key in properties), None)
@@ -260,7 +260,7 @@ def file_to_input(content: str, keys: Sequence[str], file: Mapping[str, Any], sc
     if "bytes" in keys and (inputs := file_inputs(content, name, media_type, schema, {})):
         return inputs
     accepted = " or ".join(input_modes(schema))
-    raise MediaTypeError(f"The skill takes no such file; send {accepted}")
+    raise MediaTypeError(f"The skill does not take this file; send {accepted}")
 
 
 def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) -> tuple[str, str]:
@@ -278,8 +278,8 @@ def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) ->
 
 
 def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
-    """Return *inputs* with files from *parts* in members that are free, and the parts left over."""
-    if not file_members(schema):
+    """Return *inputs* with files from *parts* in free properties, and the parts left over."""
+    if not file_properties(schema):
         return inputs, parts
     other_parts: list[Any] = []
     for part in parts:
@@ -297,12 +297,12 @@ def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
 
 
 def media_type_of(part: Mapping[str, Any]) -> str:
-    """Return the media type of a part or a `file` object, in any spelling; empty if missing."""
-    # the names in 1.0, in 0.3, and in the `.proto` file
+    """Return the media type of a part or a `file` object; empty if missing."""
+    # its names in 1.0, in 0.3, and in the `.proto` file
     return str(part.get("mediaType") or part.get("mimeType") or part.get("media_type") or "")
 
 
-def check_json(media_type: str) -> None:
+def check_json_type(media_type: str) -> None:
     """Check that the media type of a data part is JSON or empty.
 
     Raises:
@@ -385,23 +385,23 @@ def part_of(value: Any, filename: str = "") -> Part:
     return Part(raw=raw, filename=name, media_type=media_type or type_of_file(name, data))
 
 
-def with_texts(parts: Sequence[Part], *, only: bool = False, end: str = "") -> list[Part]:
+def with_texts(parts: Sequence[Part], *, text_only: bool = False, end: str = "") -> list[Part]:
     """Return *parts* with data also as text, for clients that read only text.
 
     Args:
         parts: The parts of an output.
-        only: Whether the text replaces the data. Otherwise it follows the data, unless there is
-            text already.
+        text_only: Whether the text replaces the data. Otherwise it follows the data, unless there
+            is text already.
         end: Text after each JSON value, such as a line break between the chunks of a stream.
 
-    >>> with_texts([Part(data={"n": 1})], only=True)[0].text
+    >>> with_texts([Part(data={"n": 1})], text_only=True)[0].text
     '{"n": 1}'
     """
-    if not only and any(part.text is not UNSET for part in parts):
+    if not text_only and any(part.text is not UNSET for part in parts):
         return [*parts]
     shown: list[Part] = []
     for part in parts:
-        if part.data is UNSET or not only:
+        if part.data is UNSET or not text_only:
             shown.append(part)
         if part.data is not UNSET:
             shown.append(Part(text=f"{text_of(part.data)}{end}", media_type=TEXT))

@@ -30,10 +30,11 @@ class Identity(Protocol):
 
 @runtime_checkable
 class Authenticator(Protocol):
-    """An object that determines a request's caller from its headers.
+    """An object that identifies callers by the headers of their requests.
 
     It may also have a method `security_schemes()` that returns the schemes for the Agent Card by
-    name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
+    name, as types of the SDK or JSON of OpenAPI. Without this method, the card declares a bearer
+    token.
 
     It may also have a `namespace`: callers that are authenticated in different namespaces are
     different principals, even if their ids are equal. An authenticator that delegates to several
@@ -79,8 +80,8 @@ class CardSigner(Protocol):
 class Registry(Protocol):
     """The part of apcore's Registry that the server uses.
 
-    Two methods are optional: `get(module_id)` returns the module, which shows whether it is
-    streaming or synchronous, and `on(event, callback)` subscribes to changes.
+    Two methods are optional: `get(module_id)` returns the module, so that the server sees whether
+    it streams and whether it is synchronous; `on(event, callback)` subscribes to changes.
     """
 
     def list(self) -> Sequence[str]:
@@ -138,7 +139,7 @@ class Companion(Protocol):
         """Return numbers for the metrics, by name.
 
         Each call must return the same names. The server adds up numbers of the same name from
-        several companions. The names of the server's own figures must not be used.
+        several companions. The names of the server's own metrics must not be used.
         """
         ...
 

@@ -32,11 +32,11 @@ class TaskRecord(Struct, gc=False):
 
     Attributes:
         task: The task as clients see it.
-        owner: The principal that it belongs to, with the tenant if there is one. Empty if there is
-            neither.
-        skill: The id of the skill that it runs.
-        version: The number of its latest event.
-        resume: The packed call or pause from which the task can continue.
+        owner: The principal that the task belongs to, with the tenant if there is one. Empty if
+            there is neither.
+        skill: The id of the skill that the task runs.
+        version: The number of the latest event.
+        resume: The call or pause, serialized, from which the task can continue.
         messages: The number of messages so far; the history may have only the latest ones.
         deadline: When a paused task stops accepting answers, in seconds since 1970.
     """
@@ -83,7 +83,7 @@ class TaskRecord(Struct, gc=False):
 
     @property
     def first(self) -> int:
-        """Position of the first stored message in the task; negative if `messages` was not set."""
+        """Number of messages before the first stored one; negative if `messages` is not set."""
         return self.messages - len(self.stored_messages())
 
     def messages_after(self, count: int) -> list[Message]:
@@ -126,10 +126,10 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 LARGE_MESSAGE = 4096
-"""Minimum size in bytes of a message that is stored once for a task and its conversation.
+"""Minimum size in bytes of a message that its task and its conversation share in the store.
 
-The history of the task has a gap in its place. Smaller messages are cheaper to store twice than to
-look up.
+In the history of the task, a gap replaces the message. Smaller messages are cheaper to store twice
+than to look up.
 """
 
 GAP = Message()
@@ -138,7 +138,7 @@ GAP = Message()
 
 def is_large_message(message: Message) -> bool:
     """Return whether a message takes at least LARGE_MESSAGE bytes as JSON."""
-    # a message with long content is not converted to JSON only to measure it
+    # check the content first, because converting a long message to JSON takes long
     return _is_long(message) or size_of(message) >= LARGE_MESSAGE
 
 
@@ -157,7 +157,7 @@ def content_size(part: Part, limit: float = inf) -> int:
     return text_size(part.data, limit)
 
 
-def about_size(task: Task) -> int:
+def estimated_size(task: Task) -> int:
     """Return the size of a task as JSON, in bytes; the size of long messages is estimated."""
     for message in task.history:
         if _is_long(message):
@@ -171,7 +171,7 @@ def about_size(task: Task) -> int:
 
 
 def _contents_size(contents: list[Any]) -> int:
-    """Return the exact size of contents with many values; else only their number of characters."""
+    """Return the exact size if there are many values, else only the number of characters."""
     return size_of(contents) if is_large(contents) else text_size(contents)
 
 
@@ -186,7 +186,7 @@ def _contents(message: Message) -> list[Any]:
 
 
 def without_large(task: Task) -> Task:
-    """Return the task with a gap, an empty message, for each large message of its history.
+    """Return the task with a gap, an empty message, in place of each large message of its history.
 
     A task without large messages is returned as it is, not copied.
     """

@@ -14,8 +14,8 @@ TEXT_FIELD = "x-text-field"
 """Keyword of an output schema that names the member to send as text."""
 
 MAX_OBJECTS = 20_000
-"""Maximum number of objects to copy while the references of a schema are inlined, which takes up to
-50 ms. Each definition that refers twice to the next one doubles the number of objects."""
+"""Maximum number of objects to copy while inlining the references of a schema. Copying that many
+takes up to 50 ms. A definition that refers twice to the next one doubles the number of objects."""
 
 
 def overlay_of(descriptor: object) -> Json:
@@ -93,7 +93,7 @@ class SchemaConverter:
         if not is_object(node):
             return node
         if next(copies) == MAX_OBJECTS:
-            raise ValueError("Schema has too many objects with its references inlined")
+            raise ValueError("Schema has too many objects after its references are inlined")
         copied = {k: self._inline_refs(v, root, visited, copies) for k, v in node.items()}
         ref = copied.get("$ref")
         if not isinstance(ref, str):
@@ -232,9 +232,9 @@ def properties_of(schema: Schema) -> Json:
 def allows_property(name: str, schema: Schema) -> bool:
     """Return whether inputs for *schema* may have the property *name*, declared or not.
 
-    apcore passes inputs to a decorated function as keyword arguments, but the schema that it
-    generates for a function without `**kwargs` does not exclude other properties. Such a
-    schema counts as excluding them.
+    apcore passes inputs to a decorated function as keyword arguments. The schema that apcore
+    generates for a function without `**kwargs` does not exclude other properties, but is treated
+    here as if it did.
 
     >>> allows_property("n", {}), allows_property("n", {"additionalProperties": False})
     (True, False)

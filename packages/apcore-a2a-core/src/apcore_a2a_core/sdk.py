@@ -19,7 +19,7 @@ from .values import to_json
 M = TypeVar("M", bound=Message)
 
 MAX_MESSAGE_DEPTH = 200
-"""Limit for nesting that no protobuf message reaches: the parser accepts 100 levels."""
+"""Nesting limit that no protobuf message reaches: the parser accepts 100 levels."""
 
 
 def to_sdk(value: Data) -> Any:
@@ -36,7 +36,7 @@ def from_sdk(message: Message) -> Any:
     """Return a protobuf message of the SDK as our data, with integral numbers as integers.
 
     Raises:
-        ValueError: It has an unknown state or role, or a number that is not finite.
+        ValueError: The message has an unknown state or role, or a number that is not finite.
 
     >>> from_sdk(a2a.Part(text="hello")).text
     'hello'
@@ -61,6 +61,6 @@ def json_of(message: Message) -> Any:
     """Return a protobuf message as JSON with sorted names, since protobuf keeps no order.
 
     Raises:
-        google.protobuf.json_format.Error: It has a number that is not finite.
+        google.protobuf.json_format.Error: The message has a number that is not finite.
     """
     return to_builtins(MessageToDict(message), order="sorted")

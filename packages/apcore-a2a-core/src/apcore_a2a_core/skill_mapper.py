@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from .data import Json
 from .errors import clean
-from .files import file_members, takes_any_files
+from .files import file_properties, takes_any_files
 from .media_types import JSON, TEXT
 from .schema import overlay_of, properties_of, text_field_of, text_property, types_of
 from .text_values import scalar_property, takes_nothing
@@ -100,7 +100,7 @@ def input_modes(schema: Json) -> list[str]:
     """
     is_textual = scalar_property(schema) is not None or takes_nothing(schema)
     types = modes(schema, textual=is_textual)
-    return list(dict.fromkeys([*types, *file_members(schema).values()]))
+    return list(dict.fromkeys([*types, *file_properties(schema).values()]))
 
 
 def output_modes(descriptor: object) -> list[str]:

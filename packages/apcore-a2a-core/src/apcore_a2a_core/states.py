@@ -31,6 +31,6 @@ NAMES: dict[TaskState, str] = {
 NUMBERS = {state: number for number, state in enumerate(TaskState)}
 """Numbers of the states in the protocol's `.proto` file, and in durable stores."""
 STATES = {name: state for state, name in NAMES.items()} | dict(TaskState.__members__)
-"""States by their names in both versions of the protocol."""
+"""States by their names in A2A 0.3 and 1.0."""
 AGENT = Role.ROLE_AGENT
 ROLES = {"user": Role.ROLE_USER, "agent": AGENT} | dict(Role.__members__)

@@ -1,4 +1,4 @@
-"""Conversion of the text that people write to values of a JSON Schema (FR-MSG-003)."""
+"""Conversion of human-written text to the values that a JSON Schema allows (FR-MSG-003)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ MAX_SHOWN_LENGTH = 100
 def value_of_text(text: str, schema: object, root: Schema) -> Any:
     """Convert *text* to a value for *schema*; the value is not validated.
 
-    Numbers, and yes or no, are converted; dates and times are normalized to ISO 8601; members of an
+    Numbers and yes/no are converted; dates and times are normalized to ISO 8601; members of an
     enumeration are found ignoring case; and arrays and objects are parsed as JSON.
 
     Args:

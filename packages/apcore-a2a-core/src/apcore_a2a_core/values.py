@@ -29,7 +29,7 @@ MAX_KEYS = 5000
 """Maximum number of object keys in one input: apcore's redaction takes 24 microseconds for each."""
 
 MAX_VALUES = 100_000
-"""Maximum number of values in a JSON text: parsing and converting them takes some 100 ms."""
+"""Maximum number of values in a JSON text: parsing and converting them takes about 100 ms."""
 
 MAX_DIGIT_COST = 2 * 10**8
 """Maximum sum of the squared digit counts of all integers in a large JSON text: the time to read or
@@ -47,7 +47,7 @@ CONTAINERS = frozenset({dict, list})
 FLAT = frozenset({str, int, bool, type(None)})
 """Types of values that contain no other values and are never integral floats."""
 LARGE = 500
-"""Maximum number of values in a value that is converted or validated in the event loop."""
+"""Maximum number of values in JSON that is converted or validated in the event loop."""
 
 DIGITS = re.compile(r"\.?[0-9]+")
 """Digits of a number; those after a point are a fraction, not an integer."""
@@ -114,8 +114,8 @@ def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
 def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
     """Refuse JSON that would take long to parse, without parsing it.
 
-    Objects and arrays count, and so do the values in them. The content of strings does not count:
-    a string with a table may have a million commas, but is parsed quickly.
+    Each object or array counts as one value, and so does each value in it. The content of strings
+    does not count: a string with a table may have a million commas, but is parsed quickly.
 
     Raises:
         JsonSizeError: The text has too many values or long integers, or is nested too deeply.
@@ -201,9 +201,9 @@ def size_of(value: Any) -> int:
 
 
 def text_size(value: Any, limit: float = inf) -> int:
-    """Return the number of characters and items in *value*, which is less than its size as JSON.
+    """Return the number of characters and items in *value*: a lower bound for its size as JSON.
 
-    Long texts are not encoded, since that takes milliseconds for each megabyte. In nested
+    Long texts are not encoded, because encoding takes milliseconds for each megabyte. In nested
     values, counting ends soon after *limit*.
 
     >>> text_size({"text": "abc", "list": [1, 2]})
@@ -354,7 +354,7 @@ def _convert(obj: Any, path: list[str | int], max_depth: int) -> Any:
         for key, item in obj.items():
             name = key if key.__class__ is str else _name_of(key, path)
             if item.__class__ is str and name.isascii() and item.isascii():
-                members[name] = item  # the usual case, without a call and the path
+                members[name] = item  # the usual case, which needs no recursive call
                 continue
             path.append(name)
             if not name.isascii():

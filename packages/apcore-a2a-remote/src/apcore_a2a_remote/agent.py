@@ -49,12 +49,12 @@ class RemoteAgent(Connection):
         forward: Function that takes the apcore Context of a call, and returns further headers, such
             as a token that identifies the caller. The caller's own `Authorization` is never
             passed on.
-        approve: Who asks for approval of calls: with `"remote"`, the agent, whose request is passed
-            on; with `"local"`, this program, before it calls the agent; it then answers the agent's
-            request for approval itself.
-        expose: Whether our own server offers the modules as skills. Otherwise its clients can't
-            call them, but other modules and our own code can.
-        timeout: Seconds for a call; None for no limit but the caller's deadline.
+        approve: Who asks for approval of calls. With `"remote"`, the agent asks, and this
+            program passes its request on. With `"local"`, this program asks before it calls the
+            agent, and then answers the agent's request for approval itself.
+        expose: Whether our own server offers the modules as skills. Otherwise the server's clients
+            can't call them, but other modules and our own code can.
+        timeout: Seconds for a call; None for no limit except the caller's deadline.
         max_open: Maximum number of open calls of one trace, and of agents that a call has passed
             through, so that agents cannot call each other in a circle forever.
         card_ttl: Seconds after which `watch`, which servers run, fetches the card again.
@@ -162,7 +162,7 @@ class RemoteAgent(Connection):
         """Register the agent's skills as modules, and return their ids.
 
         Args:
-            registry: An apcore Registry; `refresh` keeps its modules up to date.
+            registry: An apcore Registry; `refresh` keeps the agent's modules in it up to date.
 
         Raises:
             A2AError: The agent can't be reached, or has no card that can be used.
@@ -173,7 +173,7 @@ class RemoteAgent(Connection):
         return sorted(registered)
 
     def _registered_in(self, registry: Any) -> Registered:
-        """Return the agent's modules in a registry, which `refresh` keeps up to date from now."""
+        """Return the agent's modules in a registry; `refresh` keeps them up to date from now on."""
         for known_registry, registered in self._registries:
             if known_registry is registry:
                 return registered
@@ -183,8 +183,8 @@ class RemoteAgent(Connection):
     async def refresh(self) -> list[str]:
         """Fetch the card again, and register its skills; return the ids of their modules.
 
-        Modules of new skills are added, and those of skills that are gone are removed. Running
-        calls continue. If the card can't be fetched, all modules stay.
+        Modules are added for new skills, and removed for skills that the card no longer lists.
+        Running calls continue. If the card can't be fetched, all modules stay.
 
         Raises:
             A2AError: The agent can't be reached, or has no card that can be used.
@@ -270,7 +270,7 @@ class RemoteAgent(Connection):
         context_id: str | None = None,
         task_id: str | None = None,
     ) -> Task:
-        """Send a message to a skill, and return the task once it is settled.
+        """Send a message to a skill, and return the task once it has ended or is paused.
 
         Args:
             skill: The id of the skill at the agent; empty if the agent's card lists no skills.
@@ -306,7 +306,9 @@ class RemoteAgent(Connection):
         return task
 
     async def reply(self, question: RemoteQuestion, answer: Content) -> Task:
-        """Answer a question, in programs without a server, and return the settled task.
+        """Answer a question, and return the task once it has ended or is paused again.
+
+        For programs without a server.
 
         Args:
             question: The exception that a call raised.

@@ -1,4 +1,4 @@
-"""A call of a remote skill: its remote task is paused, resumed and canceled with our own."""
+"""A call of a remote skill: the remote task is paused, resumed and canceled together with ours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAX_METADATA = 32 * 1024
 NOT_COPIED = frozenset({"skillId", "apcore", "states", USAGE})
 """Members of a remote task's metadata that our task does not copy; usage is added up instead."""
 NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
-"""Members of a request's metadata that only concern the agent that received it."""
+"""Members of a request's metadata that concern only the agent that received the request."""
 MAX_CHOICES = 50
 """Maximum number of choices that agents of this project show in a question."""
 
@@ -133,7 +133,7 @@ class Call:
         self._task_id = self._pending.task if self._pending else ""
         self._context_id = self._pending.context if self._pending else ""
         self._hops = self._pending.hops if self._pending else count_hops(context, agent.max_open)
-        self._seconds = self._time_limit()
+        self._timeout = self._time_limit()
 
     async def output(self) -> Json:
         """Return the output of the skill.
@@ -159,7 +159,7 @@ class Call:
 
     async def _chunks(self) -> AsyncGenerator[Json]:
         chain = [*self._context.call_chain]
-        deadline = asyncio.get_running_loop().time() + self._seconds
+        deadline = asyncio.get_running_loop().time() + self._timeout
         with (
             self._agent.count_call(),
             open_calls.count_call(self._context.trace_id, self._agent.max_open, chain),
@@ -173,7 +173,7 @@ class Call:
             except A2AError as error:
                 await self._cancel()
                 is_new = self._pending is None and not self._task_id
-                seconds = self._seconds
+                seconds = self._timeout
                 raise error_of(error, self._module_id, is_new=is_new, seconds=seconds) from error
             except BaseException:  # whatever ends this call, its task must not continue
                 await self._cancel()
@@ -189,12 +189,12 @@ class Call:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
+            raise ModuleTimeoutError(self._module_id, int(self._timeout * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task; pass on to the agent an approval that was given here.
+        """Yield the events of the task; pass an approval that was given here on to the agent.
 
-        The approval is passed on once: if the agent asks again, this call asks its own caller.
+        The approval is passed on only once: if the agent asks again, this call asks its own caller.
         """
         message, task_id = self._new_message(), self._pending.task if self._pending else None
         for is_passed_on in (False, True):
@@ -238,7 +238,7 @@ class Call:
         )
 
     def _question_id(self) -> str:
-        """Return the id of the agent's message that our next one answers; empty if none."""
+        """Return the id of the agent's message that our next message answers; empty if none."""
         if self._status is not None and self._status.message is not None:
             return self._status.message.message_id
         return self._pending.question if self._pending else ""
@@ -423,7 +423,7 @@ class Call:
         return pending
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a request, made anew because a token in them may expire."""
+        """Return new headers for each request, because a token in them may expire."""
         return {**self._agent.headers_for(self._context), **self._span_headers}
 
     def _time_limit(self) -> float:

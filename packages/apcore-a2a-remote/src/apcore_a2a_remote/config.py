@@ -59,7 +59,7 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
 
     Args:
         entries: `NAME=URL`, or an object with the keys of the config file.
-        expose: Whether skills are exposed, unless the entry of their agent has `expose`.
+        expose: The value of `expose` for entries without it.
 
     Raises:
         ValueError: An entry is invalid. The message is meant to follow the name of the option, and
@@ -105,7 +105,7 @@ def _check_members(
     members = {str(key): value for key, value in entry.items() if value is not None}
     for key, value in members.items():
         if key not in keys:
-            raise ValueError(f"has the unknown key {prefix}{key}; known are {', '.join(keys)}")
+            raise ValueError(f"has the unknown key {prefix}{key}; known keys: {', '.join(keys)}")
         is_wrong_bool = isinstance(value, bool) and keys[key] is not bool
         if is_wrong_bool or not isinstance(value, keys[key]):
             raise ValueError(f"has a value of the wrong type for {prefix}{key}")
@@ -163,7 +163,7 @@ def _forward_function(entry: Mapping[str, Any], url: str) -> Any:
     """
     members = _check_members(entry, MINT_KEYS, "mint.")
     if "key" not in members:
-        raise ValueError("needs mint.key, a file with a private key in PEM, or with a secret")
+        raise ValueError("needs mint.key, the path of a file with a secret or a private key (PEM)")
     if "lifetime" in members:
         members["lifetime"] = seconds_of(members["lifetime"])
     key = [Path(name).expanduser() for name in _text_list(members.pop("key"))]
@@ -172,7 +172,7 @@ def _forward_function(entry: Mapping[str, Any], url: str) -> Any:
 
 
 def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
-    """Return a verifier of cards for the public keys in *files*.
+    """Return a verifier that checks cards with the public keys in *files*.
 
     Raises:
         ValueError: *trust* turns off the verification of cards, or a key is not usable.

@@ -80,7 +80,7 @@ class Connection:
             "check_destination": DestinationRules(private_hosts),
             **client,
             "auth": auth,
-            # `watch` refreshes the card before it expires, so that calls need not fetch it
+            # `RemoteAgent.watch` refreshes the card before it expires: calls need not fetch it
             "card_ttl": 2 * card_ttl,
             "headers": headers,
         }
@@ -91,7 +91,7 @@ class Connection:
 
     @property
     def client(self) -> A2AClient:
-        """The client of the running event loop, with connections of its own.
+        """The client of the running event loop; event loops share no connections.
 
         Use it for operations that modules do not offer, such as
         `get_task(task_id, history_length=20)`.
@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def card(self) -> AgentCard | None:
-        """The card from which the modules were made; None before the first was fetched."""
+        """The card that the modules were made from; None until a card has been fetched."""
         return self._card
 
     @property
@@ -122,7 +122,7 @@ class Connection:
         return conversation_id(self.url, context.identity, context_id) if context_id else None
 
     def headers_for(self, context: Any) -> dict[str, str]:
-        """Return the headers of a request of a call: the trace, and those that `forward` returns.
+        """Return the headers of a call's request: trace headers, and those that `forward` returns.
 
         The headers are made for each request: a token in them may expire before the call has
         ended.
@@ -204,7 +204,7 @@ class Connection:
         try:
             result: Any = self._verifier(card)
             return await result if hasattr(result, "__await__") else result
-        except Exception as error:  # the user's function refuses a card by raising anything
+        except Exception as error:  # the user's function may raise any exception to refuse a card
             if self._trust != "warn":
                 raise
             extra = {"event": "remote_card_untrusted"}
@@ -253,9 +253,9 @@ def _with_user_agent(headers: Any, user_agent: str) -> Any:
         return {**headers, "user-agent": user_agent}
 
     async def make_headers() -> dict[str, str]:
-        made: Any = headers()
-        given: Mapping[str, str] = await made if isawaitable(made) else made
-        return {**given, "user-agent": user_agent}
+        result: Any = headers()
+        original: Mapping[str, str] = await result if isawaitable(result) else result
+        return {**original, "user-agent": user_agent}
 
     return make_headers
 

@@ -13,7 +13,7 @@ from apcore_a2a_client import (
 )
 from apcore_a2a_client.tasks import added_parts
 from apcore_a2a_core import File
-from apcore_a2a_core.files import file_members
+from apcore_a2a_core.files import file_properties
 from apcore_a2a_core.schema import properties_of
 from apcore_a2a_core.values import is_array, is_object, size_of
 
@@ -33,7 +33,7 @@ def content_of(inputs: Mapping[str, Any], extras: Sequence[Any], *, is_typed: bo
     Args:
         inputs: The inputs of the module.
         extras: Further parts of the caller's message, as JSON of A2A 1.0.
-        is_typed: Whether the skill takes data; otherwise it takes the text in the inputs.
+        is_typed: Whether the skill takes the inputs as data; otherwise it takes their `text`.
     """
     extra_parts = [Part.from_dict(part) for part in extras]
     if is_typed:
@@ -68,7 +68,7 @@ class Output:
 
     @property
     def value(self) -> Json:
-        """The whole output: texts are joined; with a schema, objects are merged as by apcore."""
+        """The whole output: texts are joined; with a schema, objects are merged as apcore does."""
         return self._build_output([part for parts in self._artifacts.values() for part in parts])
 
     def restart(self) -> None:
@@ -77,7 +77,7 @@ class Output:
         self._size = 0
 
     def add(self, event: Event) -> list[Json]:
-        """Add an event; return the new parts in it as chunks of an output.
+        """Add an event; return the new parts of the event as chunks of the output.
 
         Raises:
             RemoteFailedError: The output is too large.
@@ -126,7 +126,8 @@ class Output:
         ]
         output = self._merge_values(data)
         texts = [part.text for part in parts if part.text is not None]
-        # some agents repeat their data as text: then, the text is used only for a text field
+        # some agents repeat their data as text: with a schema, text beside data is used only for a
+        # text field
         if texts and (self._text_field or self._schema is None or not data):
             output[self._text_member] = "".join(texts)
         for part in parts:
@@ -139,7 +140,7 @@ class Output:
         return self._text_field or (TEXT if self._schema is None else RESULT)
 
     def _merge_values(self, values: Sequence[Any]) -> Json:
-        """Merge values, such as chunks of an object; without a schema, several become a list."""
+        """Merge values, such as chunks; without a schema, several values become a list."""
         if self._schema is None and len(values) > 1:
             return {"data": [*values]}
         output: Json = {}
@@ -157,20 +158,20 @@ class Output:
             output[name] = [*(earlier_files if is_array(earlier_files) else [earlier_files]), file]
 
     def _file_member(self, filename: str, output: Json) -> str:
-        """Return the member for a file: agents of this project name files after members."""
-        if self._schema is None:  # the agent chooses the name, which must not hide text or data
+        """Return the name of a file's member: agents of this project name files after members."""
+        if self._schema is None:  # the agent chooses the name, unless text or data uses it
             files = output.get(filename, [])
             has_files = all(isinstance(f, File) for f in (files if is_array(files) else [files]))
             return filename if has_files and filename not in ("", TEXT) else "file"
         members = properties_of(self._schema)
         if filename in members:
             return filename
-        unused = [name for name in file_members(self._schema) if name not in output]
+        unused = [name for name in file_properties(self._schema) if name not in output]
         return unused[0] if unused else (RESULT if [*members] == [RESULT] else filename or "file")
 
 
 def merge(output: Json, chunk: Mapping[str, Any]) -> None:
-    """Merge a chunk into an output as apcore does: objects member by member, the rest replaced.
+    """Merge a chunk into an output as apcore does: objects are merged, other values replaced.
 
     >>> output = {"a": {"x": 1}, "b": 1}
     >>> merge(output, {"a": {"y": 2}, "b": 2})
@@ -188,7 +189,7 @@ def merge(output: Json, chunk: Mapping[str, Any]) -> None:
 
 def relaxed_for_files(schema: Mapping[str, Any]) -> Json:
     """Return the schema of an output, relaxed for files: `File` objects are not JSON."""
-    members = file_members(schema)
+    members = file_properties(schema)
     if not members:
         return dict(schema)
     relaxed = {name: {"description": "A file."} for name in members}

@@ -1,8 +1,8 @@
 """Limits on nested calls, for agents that call each other in a circle.
 
 All calls of a circle that returns to this process have the same trace, so the open calls of each
-trace are counted. A circle may also return to another replica, so a number in the metadata of each
-request counts the agents that it has passed through.
+trace are counted. A circle may also return to another replica, so the metadata of each request has
+the number of agents that the request has passed through.
 """
 
 import threading
@@ -14,7 +14,7 @@ from typing import Any
 from apcore.errors import CallDepthExceededError
 
 HOPS = "apcoreHops"
-"""The member of a request's metadata with the number of agents that it has passed through."""
+"""The member of a request's metadata with the number of agents that the request passed through."""
 REQUEST_METADATA = "ext.a2a.request_metadata"
 """The member of `context.data` with the metadata of the request that a call belongs to."""
 
@@ -65,8 +65,8 @@ def count_hops(context: Any, limit: int) -> int:
     """Return the number of agents that a request has passed through once this call arrives.
 
     Raises:
-        CallDepthExceededError: There are more than *limit* agents, or the number of them in the
-            request is invalid.
+        CallDepthExceededError: There are more than *limit* agents, or the number in the metadata
+            of the request is invalid.
     """
     metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
     earlier_hops = metadata.get(HOPS, 0)

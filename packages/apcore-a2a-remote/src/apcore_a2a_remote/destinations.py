@@ -12,9 +12,9 @@ from apcore_a2a_core.addresses import HostList, is_forbidden, network_level
 class DestinationRules:
     """Rules that keep a public agent from leading its callers into their own network.
 
-    An agent may lead to addresses that are no further inside than its own: an agent on the
-    internet only to the internet, one in a private network also to private networks, and one on
-    this machine to all. Metadata services of clouds are never allowed.
+    An agent may lead to addresses that are no more private than its own: an agent on the internet
+    only to the internet, an agent in a private network also to private networks, and an agent on
+    this machine to all addresses. Metadata services of clouds are never allowed.
 
     Args:
         private_hosts: Names, addresses and networks to which all agents may lead, or `*` for any.

@@ -92,7 +92,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
     Args:
         error: The exception.
         module_id: The id of the skill's module.
-        is_new: Whether the call was to start a task, and there is none yet.
+        is_new: Whether the call starts a task, and the agent has not reported the task yet.
         seconds: Time limit of the call; infinite if it has none.
     """
     if isinstance(error, InvalidParamsError):
@@ -100,8 +100,8 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
     if isinstance(error, SkillNotFoundError):
         return ModuleNotFoundError(module_id)
     is_denied = isinstance(error, A2AAuthError) and error.status_code == FORBIDDEN
-    # agents of this project refuse a forbidden call with TaskNotFoundError; a new task has no id
-    # yet, so it can't be missing
+    # agents of this project refuse a forbidden call with TaskNotFoundError; if the call starts a
+    # task, the error has no other meaning
     if is_denied or (is_new and isinstance(error, TaskNotFoundError)):
         return ACLDeniedError(None, module_id)
     if isinstance(error, A2ATimeoutError) and seconds < inf:
@@ -134,12 +134,12 @@ def error_of_status(status: TaskStatus, module_id: str, *, refused_by_caller: bo
         return ApprovalDeniedError(result, module_id)
     details = details_of(status.message)
     data = details.get("data")
-    kind = data.get("type") if is_object(data) else None
+    error_type = data.get("type") if is_object(data) else None
     if details.get("code") == INVALID_PARAMS and is_object(data):
         return RemoteInputError(fields_of(data.get("errors")))
-    if kind == "ModuleNotFoundError":
+    if error_type == "ModuleNotFoundError":
         return ModuleNotFoundError(module_id)
-    if kind == "ModuleTimeoutError":
+    if error_type == "ModuleTimeoutError":
         return ModuleTimeoutError(module_id, 0, cause=None)
     reason = text_of(status.message) or "no reason given"
     log_failure(module_id, f"task {status.state}: {reason}")

@@ -19,8 +19,8 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 class WebhookReceiver:
     """An ASGI application that receives notifications of remote tasks.
 
-    A notification only says that a task has changed. It must have the token of that task, and the
-    task itself is then fetched from its agent, so nothing else in the notification is trusted.
+    A notification must have the token of a task, and only says that this task has changed. Nothing
+    else in the notification is trusted, because the task is then fetched from its agent.
 
     Args:
         url: The address at which the agents reach this application.
@@ -72,11 +72,11 @@ class WebhookReceiver:
         if expected is None:
             await _respond(send, 401)
             return
-        size, more = 0, True
-        while more and size <= MAX_BODY:
+        size, has_more = 0, True
+        while has_more and size <= MAX_BODY:
             message = await receive()
             size += len(message.get("body", b""))
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
         loop, event = expected
         loop.call_soon_threadsafe(event.set)
         await _respond(send, 204)

@@ -27,7 +27,7 @@ PREFIX = "remote."
 MAX_SKILLS = 1000
 """Maximum number of skills of one agent that become modules."""
 MAX_DETAILS = 256 * 1024
-"""Maximum size of a skill's details, in bytes; a skill with larger ones is left out."""
+"""Maximum size of a skill's details, in bytes; a skill with larger details is left out."""
 MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
 """The annotation with digests of the URLs of the agents that have relayed an exposed skill."""
@@ -153,8 +153,8 @@ class StreamingRemoteSkill(RemoteSkill):
 def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
     """Return the skills on a card by the ids that their modules get.
 
-    Skills that have passed through the agent before are left out: two agents that expose each
-    other's skills would otherwise add more of them at each refresh.
+    Skills that the agent has relayed before are left out: two agents that expose each other's
+    skills would otherwise add more skills at each refresh.
 
     Args:
         card: The card.
@@ -182,7 +182,7 @@ def whole_agent(card: AgentCard) -> list[AgentSkill]:
     """Return the agent as one skill without an id, for a card that lists no skills.
 
     Some frameworks list no skills, but take messages. Agents of this project list all skills that
-    the caller may call, so for them there is no such skill.
+    the caller may call, so the result for them is empty.
     """
     if any(extension.uri == EXTENSION_URI for extension in card.capabilities.extensions):
         return []

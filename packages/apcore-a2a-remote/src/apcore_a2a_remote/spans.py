@@ -37,7 +37,7 @@ def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
     )
     try:
         yield trace_headers(span.get_span_context())
-    except GeneratorExit:  # the reader of a stream has left
+    except GeneratorExit:  # the caller has stopped reading the stream
         raise
     except BaseException as error:  # the type of any exception is recorded
         span.set_attribute("error.type", type(error).__name__)

@@ -196,7 +196,7 @@ def argument_schema(descriptor: Any) -> Json:
     """Return the schema of a module's inputs, with references inlined if possible."""
     try:
         return SchemaConverter().convert_input_schema(descriptor)
-    except ValueError:  # for example recursive: leave the references in, which some models follow
+    except ValueError:  # for example, a recursive schema: keep references, which some models follow
         return {"type": "object", **object_of(descriptor, "input_schema")}
 
 

@@ -35,7 +35,7 @@ async def poll_events(
     question_id: str,
     receiver: WebhookReceiver | None,
 ) -> AsyncGenerator[Event]:
-    """Send a message without waiting, and yield its task each time it has been fetched.
+    """Send a message without waiting for its task to end; yield the task after each fetch.
 
     Args:
         client: The client.
@@ -45,7 +45,7 @@ async def poll_events(
         context_id: The conversation.
         metadata: The metadata of the request.
         headers: Returns the headers of a request.
-        question_id: The id of the question that the caller has answered; empty if there is none.
+        question_id: The id of the question that the message answers; empty if there is none.
         receiver: Receives notifications; None to poll.
     """
     expecting = nullcontext((None, None)) if receiver is None else receiver.expecting()

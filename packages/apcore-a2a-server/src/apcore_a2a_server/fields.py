@@ -23,7 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
 OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
-"""Environment variable with an API's credential, for schemes without a variable of their own."""
+"""Environment variable with an API's credential, for security schemes with no other variable."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -157,7 +157,7 @@ class Option:
                 raise ValueError
             if kind.is_list:
                 texts = [str(item) for item in items if item not in objects]
-                # flags' texts and texts of numbers are split; a string in a YAML list is one item
+                # a YAML list of strings stays as it is; other text is split at commas and spaces
                 if not isinstance(value, list) or str not in kind.types:
                     texts = " ".join(texts).replace(",", " ").split()
                 return [*map(kind.parse, texts), *objects]
@@ -167,7 +167,7 @@ class Option:
             raise OptionError(self.field, problem) from None
 
     def check(self, value: Any) -> None:
-        """Check that a value of the field has the right kind and is within its bounds.
+        """Check that a value has the right kind and is within the bounds.
 
         Raises:
             OptionError: The value is invalid.
@@ -230,7 +230,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
 
     Args:
         declared_in: The dataclass.
-        prefix: The prefix of the options' names on the command line, except for declared names.
+        prefix: The prefix of names on the command line; names that are declared get no prefix.
     """
     options: list[Option] = []
     section = ""
@@ -257,7 +257,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
 
 
 def _kind(annotation: Any, choices: tuple[str, ...]) -> Kind | None:
-    """Return the kind for choices, for a type, or for the type in `type | None`; else None."""
+    """Return the kind for choices, for a type, or for `type | None`; None if there is no kind."""
     if choices:
         *first_choices, last_choice = choices
         description = f"{', '.join(first_choices)} or {last_choice}"
@@ -279,7 +279,7 @@ def check(settings: Any) -> None:
 
 
 def suggestion(name: str, names: Iterable[str], prefix: str = "") -> str:
-    """Return a hint that names the closest of *names*, to end a message; "" if none is close.
+    """Return a hint that names the closest of *names*, to append to a message; "" if none is close.
 
     Args:
         name: The unknown name.
@@ -299,7 +299,7 @@ def suggestion(name: str, names: Iterable[str], prefix: str = "") -> str:
 
 
 class Configured(Protocol[P, R_co]):
-    """A function of a source and options; an option may make the source unnecessary."""
+    """A function that takes a source and options; one option may replace the source."""
 
     def __call__(self, source: Any = ..., /, *args: P.args, **options: P.kwargs) -> R_co:
         """Call the function with settings made from the options."""
@@ -309,15 +309,14 @@ class Configured(Protocol[P, R_co]):
 def configured_by(
     settings: Callable[P, S], *, other_source: str = ""
 ) -> Callable[[Callable[[Any, S], R]], Configured[P, R]]:
-    """Return a decorator for functions of a source and settings.
+    """Return a decorator for functions that take a source and settings.
 
-    Callers of the decorated function pass the fields of the settings as keywords.
-
-    Type checkers take the keywords from the dataclass, so that no second declaration is needed.
+    Callers of the decorated function pass the fields of the settings as keywords. Type checkers
+    take the keywords from the dataclass, so that no second declaration is needed.
 
     Args:
         settings: The dataclass of the settings.
-        other_source: The name of an option that can be set instead of the source.
+        other_source: The name of an option that can be set instead of passing a source.
 
     Example:
         ```python
@@ -368,7 +367,7 @@ def configured_by(
 
 
 def _hint(keyword: str, settings: Any) -> str:
-    """Return a hint: the option whose class has a field *keyword*, or one with a similar name."""
+    """Return a hint: the option whose class has a field *keyword*, or an option of similar name."""
     for dataclass_field in fields(settings):
         for cls in (dataclass_field.type, *get_args(dataclass_field.type)):
             if is_dataclass(cls) and keyword in {nested.name for nested in fields(cls)}:

@@ -1,8 +1,8 @@
 """OpenTelemetry spans of admissions, runs, module calls and webhook attempts.
 
-This module is imported only with the option `otel`, and needs the extra `otel`. The program that
-serves the agent provides the SDK and an exporter. Spans have ids and the types of errors, but no
-inputs, outputs or error messages.
+This module is imported only if the option `otel` is on, and needs the extra `otel`. The program
+that serves the agent provides the SDK and an exporter. Spans have ids and the types of errors, but
+no inputs, outputs or error messages.
 """
 
 from collections.abc import Generator, Mapping
@@ -20,7 +20,7 @@ MAX_ATTRIBUTE = 256
 
 
 class Spans:
-    """Source of this process's spans, which uses the tracer provider that the program has set."""
+    """Source of spans; it uses the tracer provider that the program has set."""
 
     CLIENT = SpanKind.CLIENT
     SERVER = SpanKind.SERVER
@@ -51,7 +51,7 @@ class Spans:
             name,
             context,
             kind,
-            {name: value[:MAX_ATTRIBUTE] for name, value in (attributes or {}).items()},
+            {key: value[:MAX_ATTRIBUTE] for key, value in (attributes or {}).items()},
             record_exception=False,
             set_status_on_exception=False,
         ) as span:

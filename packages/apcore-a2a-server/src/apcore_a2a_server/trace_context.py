@@ -19,13 +19,13 @@ TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x7e]{0,255}[\x21-\x7e]", re.A)
 """A member of `tracestate`; a second `=` is refused separately."""
 MAX_STATE = 512
-"""Maximum size of `tracestate` that is kept, in bytes; the specification asks for at least that."""
+"""Maximum number of bytes of `tracestate` kept; the specification asks for at least 512."""
 MAX_MEMBERS = 32
-"""Maximum number of members of `tracestate`; with more it is invalid."""
+"""Maximum number of members of `tracestate`; a header with more members is invalid."""
 KNOWN_FLAGS = 0x03
 """The flags of Trace Context 2, sampled and random; others must not be passed on."""
 UNUSABLE_IDS = frozenset({"0" * 32, "f" * 32})
-"""Trace ids that are not accepted: all zeros are invalid, and apcore refuses all f."""
+"""Trace ids that are not accepted: `00…0` is invalid, and apcore refuses `ff…f`."""
 SAMPLED = "01"
 """The flags of a trace that begins here."""
 
@@ -50,18 +50,18 @@ class Trace(Struct, frozen=True):
         return Trace(self.trace_id, new_span_id(), self.flags, self.state)
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of a request that the span sends."""
+        """Return the headers for a request that is sent within the span."""
         headers = {"traceparent": f"00-{self.trace_id}-{self.span_id}-{self.flags}"}
         return headers | {"tracestate": self.state} if self.state else headers
 
     def metadata(self) -> dict[str, str]:
-        """Return the members of `metadata["apcore"]` of a task that name its trace."""
+        """Return the members of a task's `metadata["apcore"]` that name the trace."""
         members = {"traceId": self.trace_id}
         return members if self.flags == SAMPLED else members | {"traceFlags": self.flags}
 
     @classmethod
     def of_task(cls, metadata: Mapping[str, Any]) -> "Trace | None":
-        """Return the trace of the task with this metadata; None if it names none."""
+        """Return the trace that a task's metadata names; None if the metadata names none."""
         members: Mapping[str, Any] = metadata.get("apcore", {})
         if "traceId" not in members:  # an earlier release created the task
             return None
@@ -88,7 +88,7 @@ def new_span_id() -> str:
 
 
 def received_trace(headers: Mapping[str, str]) -> Trace | None:
-    """Return the trace and span that headers name; None if they name none that is usable.
+    """Return the trace and span that headers name; None if the trace is missing or unusable.
 
     Args:
         headers: The headers, by names in lower case.
@@ -156,14 +156,14 @@ NOT_FAILURES = frozenset(
         "InputRequiredModuleError",
     }
 )
-"""Names of the exceptions by which a task pauses, or a client leaves its stream."""
+"""Names of exceptions that are not failures: a task pauses, or a client leaves a stream."""
 
 
 SpanRow: TypeAlias = list[Any]
 """A span: number, number of its parent or -1, kind, name, start, end or 0, and whether it failed.
 
-Times are by the monotonic clock, those of a wait in seconds since 1970. Every run makes several
-rows, so rows are lists, which are serialized without conversion.
+Times are by the monotonic clock; only the times of a wait are in seconds since 1970. Rows are lists
+for speed: lists are serialized without conversion.
 """
 NUMBER, NAME, START, END, HAS_FAILED = 0, 3, 4, 5, 6
 
@@ -201,12 +201,12 @@ class SpanLog:
             self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
 
     def begin(self, name: str, kind: SpanKind = "call", chain: Sequence[str] = ()) -> SpanRow:
-        """Begin the span of a call of a module; the first such span is that of the run's skill.
+        """Begin the span of a module call; the first one is the call of the run's skill.
 
         Args:
             name: The id of the module.
             kind: The kind of the span; for the run's skill, "module" is used instead of "call".
-            chain: The ids of the calling modules, outermost first, and of the called module.
+            chain: The ids of the calling modules, outermost first, then the called module's id.
         """
         if self._root is None:
             root_kind = "module" if kind == "call" else kind
@@ -222,7 +222,7 @@ class SpanLog:
         span[START] = now
 
     def end(self, span: SpanRow, error: BaseException | None = None) -> None:
-        """End the span of a call of a module."""
+        """End the span of a module call."""
         span[END] = monotonic()
         if error is not None:
             span[HAS_FAILED] = type(error).__name__ not in NOT_FAILURES
@@ -301,7 +301,7 @@ class SpanChunk(NamedTuple):
 
 
 def parse_spans(text: str) -> list[SpanChunk]:
-    """Parse stored spans, a line for each chunk; a last line that was cut off is a dropped span."""
+    """Parse stored spans, one chunk per line; a cut-off last line counts as one dropped span."""
     *lines, rest = text.split("\n")
     chunks = [_read_chunk(*decode(line)) for line in lines]
     return [*chunks, SpanChunk(1, ())] if rest else chunks

@@ -9,7 +9,7 @@ from typing import NoReturn
 from .command.main import main as run
 
 THREADS_TIMEOUT = 1
-"""Seconds that threads have to finish at exit."""
+"""Seconds that threads get to finish at exit."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Conversion between our data and the JSON of A2A 1.0 and 0.3, and parsing of protobuf messages."""
+"""Conversion between `apcore_a2a_core.data` and JSON of A2A 1.0 and 0.3; parsing of protobuf."""
 
 from apcore_a2a_core.data import Json
 

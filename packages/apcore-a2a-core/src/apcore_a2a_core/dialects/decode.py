@@ -1,9 +1,9 @@
-"""Conversion of JSON to our data.
+"""Conversion of JSON to our data, the types in `apcore_a2a_core.data`.
 
-The spellings of A2A 1.0, A2A 0.3 and the SRS are all accepted where they cannot be confused.
-Unknown members are ignored (A2A 1.0 §5.7), and a value of a wrong type is an error that names its
-member, by the name in A2A 1.0. The types of the members come from their declarations in
-`apcore_a2a_core.data`.
+The spellings of A2A 1.0, A2A 0.3 and the SRS (the specification of this project) are all accepted
+where they cannot be confused.
+Unknown members are ignored (A2A 1.0 §5.7). A value of a wrong type is an error, which names the
+member as in A2A 1.0. The types of the members come from their declarations.
 """
 
 import base64
@@ -58,7 +58,7 @@ CONVERTED_MEMBERS: dict[str, tuple[str, ...]] = {
     "GetTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
     "DeleteTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
 }
-"""Members of two or more words that `_UPGRADES` converts, by type: snake case is accepted too."""
+"""Members of two or more words that `_UPGRADES` converts, by type; also read in snake case."""
 
 TASK_ID: dict[str, dict[Version, str]] = {"task_id": {"1.0": "taskId", "0.3": "id"}}
 TASK_AND_CONFIG_ID: dict[str, dict[Version, str]] = {**TASK_ID, "id": {"1.0": "id"}}
@@ -190,7 +190,7 @@ def _with_path(step: str, error: ValueError) -> _Problem:
 
 @cache
 def _struct_reader(kind: type[Data]) -> Reader:
-    """Return the function that reads one of our types."""
+    """Return the function that reads objects of type *kind*."""
     readers, spellings = _members_of(kind)
     upgrade = _UPGRADES.get(kind)
 
@@ -272,26 +272,26 @@ def _list_reader(read_item: Reader) -> Reader:
     return read
 
 
-def _type_reader(kind: type, problem: str) -> Callable[[Any], Any]:
+def _type_reader(kind: type, problem: str) -> Reader:
     """Return a reader of values of one type, with the error *problem* for other values."""
 
-    def convert(value: Any) -> Any:
+    def read(value: Any) -> Any:
         if type(value) is not kind:
             raise ValueError(problem)
         return value
 
-    return convert
+    return read
 
 
-def _choice_reader(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
+def _choice_reader(values: dict[str, Any], problem: str) -> Reader:
     """Return a reader that looks up texts in *values*, with the error *problem* for others."""
 
-    def convert(value: Any) -> Any:
+    def read(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
             raise ValueError(problem)
         return values[value]
 
-    return convert
+    return read
 
 
 _read_text = _type_reader(str, "must be a string")

@@ -1,4 +1,4 @@
-"""Conversion of our data to the JSON of A2A 1.0 and 0.3."""
+"""Conversion of our data (`apcore_a2a_core.data`) to the JSON of A2A 1.0 and 0.3."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -31,7 +31,7 @@ class V1:
     version: Version = "1.0"
 
     def message(self, value: Data) -> Document:
-        """Return any of our data in the dialect."""
+        """Return *value* in the dialect."""
         return value
 
     def task(

@@ -26,7 +26,7 @@ MIN_NESTED_SIZE = 10
 message of nine bytes, so it counts as one field."""
 FIELDS_PER_VALUE = 2
 """Fields allowed for each value: an array item takes one or two. An object member takes up to
-four, but inputs have few of these; see `apcore_a2a_core.values.MAX_KEYS`."""
+four, but inputs have few members; see `apcore_a2a_core.values.MAX_KEYS`."""
 
 
 def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M:

@@ -40,7 +40,7 @@ ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.ite
 def read_send(body: Json) -> Json:
     """Return the params of `message/send` from a body in the JSON of JSON-RPC or in ProtoJSON.
 
-    ProtoJSON omits a false `blocking`, so a ProtoJSON configuration without it gets that value.
+    ProtoJSON omits a false `blocking`, so it is false if a ProtoJSON configuration lacks it.
 
     Raises:
         InvalidParamsError: A member is given in two spellings.

@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from .metrics import Metrics
 
 ASK = "ask"
-"""Value of the option `default_skill` with which clients are asked to choose a skill."""
+"""Value of the option `default_skill`: the agent asks clients to choose a skill."""
 MIN_WEBHOOK_DRAIN = 2.0
 """Minimum seconds for the last notifications at shutdown.
 
-If the timeout of `drain` is shorter, that is the minimum.
+If `drain` has a shorter timeout, the minimum is that timeout.
 """
 
 
@@ -67,10 +67,10 @@ class Agent:
     Args:
         executor: The executor that runs the modules.
         settings: The options.
-        figures: The figures that worker processes share; None if there is only one process.
+        figures: Counters and gauges that worker processes share; None if there is only one process.
 
     Raises:
-        ValueError: There are no modules, or an option does not fit them or is invalid.
+        ValueError: There are no modules, or an option is invalid or does not fit the modules.
         TypeError: The task store or a companion lacks required methods.
         ImportError: An option needs an extra that is not installed.
     """
@@ -133,7 +133,7 @@ class Agent:
             max_events=self.settings.limits.max_events,
         )
         on_change = None if self.keeper is None else self.keeper.on_change
-        if self._replica is None:  # not in `__init__`: a fork after it would copy the id
+        if self._replica is None:  # not in `__init__`: forked processes would have the same id
             self._replica = this_process()
         await self.setup.tasks.store.start(
             retention=retention, on_change=on_change, replica_id=self._replica.id
@@ -172,8 +172,8 @@ class Agent:
     async def drain(self, seconds: float | None = None) -> None:
         """Let tasks finish within *seconds*, by default `shutdown_timeout`; deliver notifications.
 
-        Notifications get the time that the tasks leave, but at least `MIN_WEBHOOK_DRAIN` seconds,
-        or *seconds* if that is less.
+        Notifications get the time that remains when the tasks have ended, but at least the smaller
+        of `MIN_WEBHOOK_DRAIN` and *seconds*.
         """
         self.setup.state.is_draining = True
         timeout = self.settings.shutdown_timeout if seconds is None else seconds
@@ -198,7 +198,7 @@ class Agent:
         )
 
     def publish(self) -> None:
-        """Write the current figures, for requests that reach other workers."""
+        """Share the current figures with the other workers, which may get requests for them."""
         if self.metrics is not None:
             self.metrics.publish()
         if self.recorder is not None:
@@ -213,9 +213,9 @@ class Agent:
             "open_streams": lambda: len(self.handler.streams),
             "busy_threads": lambda: self.setup.threads.running,
             "stuck_threads": lambda: self.setup.threads.stuck,
-            "memory_bodies_bytes": lambda: self.setup.memory.bodies,
-            "memory_running_bytes": lambda: self.setup.memory.running,
-            "memory_stored_bytes": lambda: self.setup.memory.stored,
+            "memory_bodies_bytes": lambda: self.setup.memory.body_bytes,
+            "memory_running_bytes": lambda: self.setup.memory.running_bytes,
+            "memory_stored_bytes": lambda: self.setup.memory.stored_bytes,
             "uptime_seconds": lambda: round(time.monotonic() - self.figures.started_monotonic, 3),
             **self.companions.gauges(),
         }
@@ -238,9 +238,9 @@ def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter |
 
 
 def _auth_limiter(settings: Settings) -> RateLimiter | None:
-    """Return the limiter of refused credentials, which counts in this process alone."""
+    """Return the limiter of refused credentials; it counts in this process alone."""
     rate = settings.auth_rate_limit
-    # limiters take 150 ms to import: without auth, make one only to validate the user's own rate
+    # limiters take 150 ms to import: without auth, make one only to check a non-default rate
     is_unused = settings.auth is None and rate == AUTH_RATE_LIMIT
     return RateLimiter(rate, option="auth_rate_limit") if rate and not is_unused else None
 
@@ -250,11 +250,11 @@ def _metrics(settings: Settings, figures: Figures) -> "Metrics | None":
         return None
     from .metrics import Metrics  # takes 30 ms, and most agents do not need it
 
-    return Metrics(figures, webhooks=bool(settings.push_notifications))
+    return Metrics(figures, shows_webhooks=bool(settings.push_notifications))
 
 
 def _spans(settings: Settings) -> "Spans | None":
-    """Return the spans of OpenTelemetry, if they are on.
+    """Return the spans of OpenTelemetry; None if the option `otel` is off.
 
     Raises:
         ImportError: OpenTelemetry is not installed.

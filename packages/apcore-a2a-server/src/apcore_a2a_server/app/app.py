@@ -43,7 +43,7 @@ logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 PUBLIC = ("/", *CARD_PATHS, KEYS_PATH, "/health", "/metrics")
-"""Exact paths that can be read without authentication; a POST to `/`, a call, still needs it."""
+"""Exact paths that can be read without authentication; a POST to `/` needs it."""
 
 
 @configured_by(Settings, other_source="openapi")
@@ -51,8 +51,8 @@ def create_app(source: Any, settings: Settings) -> Starlette:
     """Build the ASGI application of an A2A agent, without starting anything or binding a port.
 
     Args:
-        source: An apcore Registry, Executor or APCore, a module, a target such as the path of a
-            folder or `package.module`, or a list of these.
+        source: An apcore Registry, Executor or APCore, a module, a target such as
+            `package.module` or the path of a folder, or a list of these.
         settings: The options, as keywords. Without `url`, the Agent Card has the host that
             the request names.
 
@@ -82,19 +82,19 @@ def create_app(source: Any, settings: Settings) -> Starlette:
         #> ['/', '/.well-known/agent-card.json']
         ```
     """
-    _warn_if_any_host_is_served(settings)
+    _warn_if_all_hosts_are_served(settings)
     return build_app(source, settings)
 
 
 @configured_by(Settings, other_source="openapi")
 async def async_serve(source: Any, settings: Settings) -> Starlette:
     """Build the application of `create_app` in a coroutine (FR-SRV-003)."""
-    _warn_if_any_host_is_served(settings)
+    _warn_if_all_hosts_are_served(settings)
     return build_app(source, settings)
 
 
-def _warn_if_any_host_is_served(settings: Settings) -> None:
-    """Warn if the agent serves requests for any host name; `serve` has its own checks."""
+def _warn_if_all_hosts_are_served(settings: Settings) -> None:
+    """Warn if the agent serves requests for all host names; `serve` has its own checks."""
     if settings.auth is None and not settings.allowed_hosts:
         message = (
             "Neither auth= nor allowed_hosts= is set: any web page can call this agent through a "
@@ -109,7 +109,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     Args:
         source: Modules: a registry, an executor, or targets; see `executor_of`.
         settings: The options.
-        figures: The figures that worker processes share; None if there is only one process.
+        figures: Counters and gauges that worker processes share; None if there is only one process.
     """
     api_registry, api_connections = _api(settings)
     executor, is_new_executor = executor_of(

@@ -62,7 +62,7 @@ class KeySetPage:
         self._companions = companions
 
     async def show(self, request: Request) -> Response:
-        """Respond with the key set; a key that is used for several purposes is in it once."""
+        """Respond with the key set; a key with several purposes is listed once."""
         keys = {dump_json(key): key for key in (*self._card_keys, *self._companions.public_keys())}
         body = dump_json({"keys": [*keys.values()]})
         headers = {"cache-control": "max-age=300"}

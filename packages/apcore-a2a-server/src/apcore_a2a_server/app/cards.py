@@ -96,7 +96,7 @@ class CardPages:
         self._access = access
         self._settings = settings
         self._authenticates = settings.auth is not None
-        # without a URL in the settings, the card has the request's host: caches must not share it
+        # without a URL in the settings, the card has the request's host, so no cache may share it
         self._caching = PRIVATE_CACHING if settings.url is None else PUBLIC_CACHING
         self._schemes = {} if settings.auth is None else declared_schemes(settings.auth)
         self._security = security_members(self._schemes) if self._schemes else {}
@@ -133,7 +133,7 @@ class CardPages:
                     return
                 caching = NO_STORE
             card = await self._card(url, visible, tenant)
-            # keep the key only if the card is current: the rules were not checked again meanwhile
+            # if the rules were checked again meanwhile, the card may be outdated: forget its key
             if tenant is None and visible is self._public[2]:
                 if len(self._recent_keys) >= MAX_CARDS:
                     self._recent_keys.clear()

@@ -80,9 +80,9 @@ class Companions:
 
 
 async def _finish(calls: Iterable[Awaitable[None]]) -> None:
-    """Wait for the end of all calls; if any failed, raise the error of the first in order.
+    """Wait until all calls have ended; then raise the error of the first of *calls* that failed.
 
-    It waits because after a failure, the caller closes what the other calls may still use.
+    It waits for all, because after an error the caller closes what the other calls may still use.
     """
     for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -103,5 +103,5 @@ def figure_names(companions: Sequence[Companion]) -> list[str]:
     names = sorted({name for companion in companions for name in companion.figures()})
     for name in names:
         if name in POSITIONS:
-            raise OptionError("companions", f"has the figure {name!r}, a name of the server's own")
+            raise OptionError("companions", f"has the figure {name!r}, like the server itself")
     return names

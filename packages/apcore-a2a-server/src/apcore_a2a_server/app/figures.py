@@ -1,7 +1,7 @@
-"""Figures of an agent, which its worker processes share.
+"""Figures (counters and gauges) of an agent, in memory that its worker processes share.
 
-Each worker writes into a row of its own, in memory that all of them have mapped. The row outlives
-the worker: a worker that is started again continues the counters of its predecessor.
+Each worker writes a row of its own. The row outlives the worker: the process that replaces the
+worker continues its counters.
 """
 
 import mmap
@@ -62,7 +62,7 @@ class Figures:
 
     Attributes:
         workers: The number of workers.
-        worker: Which worker this process is, from 0.
+        worker: The number of the worker that this process is, from 0.
         started_monotonic: When the agent started, by `time.monotonic`.
         started_at: When the agent started, in seconds since 1970.
         skills: The figures by skill.
@@ -126,12 +126,12 @@ class Figures:
         return sum(bool(moment) for moment in self.by_worker(ALIVE_AT))
 
     def total(self, name: str) -> float:
-        """Return a figure of all workers together."""
+        """Return the sum of a figure over all workers; for `COMMON_GAUGES`, the highest value."""
         values = self.by_worker(name)
         return max(values) if name in COMMON_GAUGES else sum(values)
 
     def totals(self, kind: str, labels: Iterable[object]) -> dict[str, float]:
-        """Return the totals of the counters of one kind by label."""
+        """Return the totals of the counters named "*kind* *label*", by label."""
         return {str(label): self.total(f"{kind} {label}") for label in labels}
 
     def _cell(self, name: str, worker: int) -> int:

@@ -17,7 +17,7 @@ from .figures import ALIVE_AT, STORE_PROBLEM, Figures
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 0.8
-"""Seconds for a check of the task store; the whole response has one second (FR-OPS-001)."""
+"""Seconds for a check of the task store; the whole response may take one second (FR-OPS-001)."""
 MAX_CHECK_WAIT = 0.25
 """Maximum seconds that a response waits for a check if the store has stored something recently."""
 MAX_WRITE_AGE = 2.0
@@ -50,15 +50,15 @@ class HealthPage:
         self._running_check: asyncio.Task[None] | None = None
 
     async def publish(self) -> None:
-        """Check the store, and write the result for requests that reach other workers."""
+        """Check the store, and share the result with the other workers."""
         await asyncio.wait([self._check(logs_again=False)])
         self._figures.set(ALIVE_AT, time.monotonic())
 
     async def status(self, *, logs_again: bool = False) -> tuple[str, str]:
         """Return `healthy`, `unhealthy` or `draining`, and the reason if the agent is not healthy.
 
-        A check waits its turn behind other work of the process. If it takes long and the store
-        has just stored something, the result of the previous check is returned.
+        A check may have to wait for other work of the process. If the check takes long, and the
+        store has stored something recently, the result of the previous check is returned.
 
         Args:
             logs_again: Whether to log a problem that the previous check has found already.
@@ -109,7 +109,7 @@ class HealthPage:
         return time.monotonic() < self._setup.tasks.stored_at + MAX_WRITE_AGE
 
     def _reason(self) -> str:
-        """Return why the agent is unhealthy; "" if it is not."""
+        """Return why the agent is unhealthy; "" if it is healthy."""
         alive_at = min(moment for moment in self._figures.by_worker(ALIVE_AT) if moment)
         if alive_at < time.monotonic() - WORKER_TIMEOUT:
             return "A worker does not answer"

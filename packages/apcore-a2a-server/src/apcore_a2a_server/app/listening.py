@@ -170,7 +170,7 @@ def check_certificate(settings: ServeSettings) -> None:
         raise OptionError("ssl_certfile", f"and its key can't be used: {reason}") from None
 
 
-def certificate(settings: ServeSettings) -> tuple[bytes, bytes] | None:
+def key_and_certificate(settings: ServeSettings) -> tuple[bytes, bytes] | None:
     """Return the private key and the certificate for gRPC, or None without TLS."""
     if settings.ssl_certfile is None:
         return None

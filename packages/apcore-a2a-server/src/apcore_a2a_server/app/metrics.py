@@ -33,12 +33,12 @@ class Metrics(Collector):
 
     Args:
         figures: The figures of all workers.
-        webhooks: Whether to show the deliveries of notifications.
+        shows_webhooks: Whether to show the deliveries of notifications.
     """
 
-    def __init__(self, figures: Figures, *, webhooks: bool = False) -> None:
+    def __init__(self, figures: Figures, *, shows_webhooks: bool = False) -> None:
         self._figures = figures
-        self._results = RESULTS if webhooks else ()
+        self._results = RESULTS if shows_webhooks else ()
         self._gauges: Gauges = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -48,7 +48,7 @@ class Metrics(Collector):
         self._gauges |= gauges
 
     def publish(self) -> None:
-        """Write the current values of the gauges, for requests that reach other workers."""
+        """Share the current values of the gauges with the other workers."""
         for name, read in self._gauges.items():
             self._figures.set(name, read())
 
@@ -94,7 +94,7 @@ class Metrics(Collector):
             yield GaugeMetricFamily(PREFIX + name, text, self._figures.total(name))
 
     def _tasks(self, skills: Mapping[str, SkillTotals]) -> Metric:
-        """Return how many tasks entered each state, by skill; omit 0, except of final states."""
+        """Return how many tasks entered each state, by skill; zeros only for final states."""
         description, labels = "Tasks that entered a state", ["skill", "state"]
         family = CounterMetricFamily(f"{PREFIX}tasks", description, labels=labels)
         for skill, totals in skills.items():

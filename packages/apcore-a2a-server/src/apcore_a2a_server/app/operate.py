@@ -131,7 +131,7 @@ class SkillsPage:
 
     Args:
         figures: The figures of all workers.
-        publish: Writes the current figures of this worker.
+        publish: Shares the current figures of this worker with the other workers.
     """
 
     def __init__(self, figures: Figures, publish: Callable[[], None]) -> None:
@@ -225,7 +225,7 @@ class NowPage:
         }
 
     def _capacity(self) -> dict[str, Any]:
-        """Return the use of threads and memory by all workers, and their limits."""
+        """Return the threads and memory that all workers use, and the limits for them."""
         figures, settings = self._agent.figures, self._agent.settings
         workers = max(figures.count_alive(), 1)
         kinds = ("bodies", "running", "stored")
@@ -301,7 +301,7 @@ async def hours_of(figures: Figures, now: float) -> AsyncGenerator[SkillHour]:
 def _skill_document(hour: SkillHour) -> dict[str, Any]:
     per_minute = [sum(counts) for counts in zip(*hour.ended.values(), strict=True)]
     failed = hour.ended[FAILED]
-    percentiles = {f"p{share}Seconds": hour.percentile(share / 100) for share in (50, 95, 99)}
+    percentiles = {f"p{percent}Seconds": hour.percentile(percent / 100) for percent in (50, 95, 99)}
     return {
         "id": hour.skill,
         "running": hour.running,

@@ -204,7 +204,7 @@ class Settings:
     allowed_hosts: Sequence[str] | None = option(
         None,
         "Host names to serve; * for all.",
-        otherwise="all; only local ones on loopback without auth",
+        otherwise="all; on loopback without auth, only local ones",
     )
     rate_limit: str | None = option(
         None, "Requests per client, such as 600/minute.", otherwise="no limit"
@@ -333,7 +333,7 @@ class ServeSettings(Settings):
         None, "Unix socket to listen on.", metavar="FILE", otherwise="host and port"
     )
     ssl_certfile: str | None = option(
-        None, "Certificate and its chain (PEM) for TLS, also of gRPC.", metavar="FILE"
+        None, "Certificate and its chain (PEM) for TLS, also for gRPC.", metavar="FILE"
     )
     ssl_keyfile: str | None = option(
         None, "Private key of the certificate (PEM).", metavar="FILE", otherwise="in the same file"

@@ -35,10 +35,10 @@ from .listening import (
     WILDCARDS,
     address,
     bind,
-    certificate,
     check_certificate,
     connection_options,
     is_loopback,
+    key_and_certificate,
     listen,
     local_url,
     socket_path,
@@ -53,11 +53,11 @@ if TYPE_CHECKING:  # gRPC is optional
 logger = logging.getLogger("apcore_a2a_server")
 
 LAST_REQUESTS_TIMEOUT = 0.1
-"""Seconds for TLS handshakes of clients that have just connected, then as many for requests."""
+"""Seconds that the shutdown waits for TLS handshakes of new clients, and again for requests."""
 LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 LAST_STEP_TIMEOUT = 0.5
-"""Seconds for each last step after a second signal, such as failing the running tasks."""
+"""Seconds for each last step of an aborted shutdown, such as marking tasks as failed."""
 YOUNG_OBJECTS = 10_000
 """Number of new objects after which the garbage collector looks for cycles.
 
@@ -66,7 +66,7 @@ scanning them took 5 to 8 percent of the time of a `SendMessage`. Cycles with la
 wait for the collector: `forget_frames` breaks them.
 """
 PUBLISH_INTERVAL = 1.0
-"""Seconds between two publications of a worker's figures."""
+"""Seconds between two updates of a worker's counters and gauges for the other workers."""
 
 
 class Server(uvicorn.Server):
@@ -124,7 +124,7 @@ class Server(uvicorn.Server):
         if self._settings.grpc_port is not None:
             self._grpc = grpc_server(self._agent, self._settings)
             grpc_address = address(self._settings.host, self._settings.grpc_port)
-            self._grpc.bind(grpc_address, certificate(self._settings))
+            self._grpc.bind(grpc_address, key_and_certificate(self._settings))
         # If the lifespan opened the store, uvicorn would replace the store's error with its own.
         await self._agent.open()
         with suppress(SystemExit):  # uvicorn exits if the lifespan fails; older versions return
@@ -165,7 +165,7 @@ class Server(uvicorn.Server):
             await _run_last_step(self.lifespan.shutdown())
 
     def _stop_grpc(self, grace: float) -> Awaitable[None]:
-        """Refuse new gRPC calls; return a future, done once the running ones have ended.
+        """Refuse new gRPC calls; return a future that is done once all running calls have ended.
 
         Args:
             grace: Seconds after which running calls are aborted.
@@ -175,10 +175,10 @@ class Server(uvicorn.Server):
 
 
 class WorkerServer(Server):
-    """The server of a worker, whose parent alone can abort the shutdown.
+    """The server of a worker process; only the parent process can abort its shutdown.
 
     Terminals and service managers signal all processes, and the parent signals its workers too.
-    So a worker may get two signals for one shutdown, and the second does not abort it.
+    So a worker may get two signals for one shutdown; the second signal does not abort it.
     """
 
     worker: Worker
@@ -188,14 +188,14 @@ class WorkerServer(Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to serve, to follow the parent, and to publish figures."""
+        """Start to serve, to listen to the parent, and to share counters and gauges."""
         await super().startup(sockets)
         self.worker.link.setblocking(False)
         asyncio.get_running_loop().add_reader(self.worker.link, self._on_parent)
         self._publish_task = asyncio.create_task(self._publish())
 
     def _on_parent(self) -> None:
-        """Abort if the parent demands it; stop if the parent has ended."""
+        """Abort the shutdown if the parent sends a message; shut down if the parent has ended."""
         if self.worker.link.recv(16):
             self.force_exit = True
         else:
@@ -203,7 +203,7 @@ class WorkerServer(Server):
         self.should_exit = True
 
     async def _publish(self) -> None:
-        """Publish this worker's figures at intervals, for requests that reach other workers."""
+        """Update this worker's shared counters and gauges every `PUBLISH_INTERVAL`."""
         while True:
             if self._agent.setup.state.is_draining:
                 self._agent.figures.set(ALIVE_AT, 0)
@@ -211,7 +211,7 @@ class WorkerServer(Server):
                 await self._agent.health.publish()
             try:
                 self._agent.publish()
-            except Exception as error:  # a companion may raise anything; this is tried again
+            except Exception as error:  # a companion may raise anything; the next round tries again
                 logger.debug("Figures could not be published: %s", type(error).__name__)
             await asyncio.sleep(PUBLISH_INTERVAL)
 
@@ -248,9 +248,9 @@ def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
 async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
     """Close the port, but serve the clients that have connected already.
 
-    Closing a listening socket makes the kernel reset the connections in its accept queue, and a
-    proxy cannot retry a request that it has sent. A duplicate of the socket keeps the queue, and
-    its connections are accepted.
+    When a listening socket is closed, the kernel resets the connections in its accept queue, and a
+    proxy cannot retry requests that it has sent on them. Therefore, a duplicate of the socket keeps
+    the queue open until all connections in the queue are accepted.
     """
     duplicates = [listener.dup() for listener in sockets]
     for asyncio_server in server.servers:
@@ -260,7 +260,7 @@ async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket
     new_protocol = partial(protocol, server.config, server.server_state, state, loop)
     accept = partial(loop.connect_accepted_socket, new_protocol, ssl=server.config.ssl)
     connections = [connection for copy in duplicates for connection in _accept_queued(copy)]
-    # the TLS handshake of a silent or lost client must neither delay nor end the shutdown
+    # silent clients must not delay the shutdown, and failed handshakes must not interrupt it
     handshakes = asyncio.gather(*map(accept, connections), return_exceptions=True)
     await asyncio.wait({handshakes}, timeout=LAST_REQUESTS_TIMEOUT)
     await asyncio.sleep(LAST_REQUESTS_TIMEOUT)
@@ -283,7 +283,7 @@ def _accept_queued(listener: socket.socket) -> Iterator[socket.socket]:
 
 
 async def _run_last_step(step: Coroutine[Any, Any, None]) -> None:
-    """Run a step of an aborted shutdown, such as failing the running tasks, for a short time."""
+    """Run a step of an aborted shutdown for at most `LAST_STEP_TIMEOUT`."""
     await asyncio.wait({asyncio.ensure_future(step)}, timeout=LAST_STEP_TIMEOUT)
 
 
@@ -294,8 +294,8 @@ def serve(source: Any, settings: ServeSettings) -> None:
     Logs to stderr, unless the program has set up its own logging.
 
     Args:
-        source: An apcore Registry, Executor or APCore, a module, a target such as the path of a
-            folder or `package.module`, or a list of these.
+        source: An apcore Registry, Executor or APCore, a module, a target such as
+            `package.module` or the path of a folder, or a list of these.
         settings: The options, as keywords; `docs/options.md` lists them.
 
     Raises:
@@ -333,13 +333,13 @@ def serve(source: Any, settings: ServeSettings) -> None:
 def _handling_hangups() -> Generator[None]:
     """Let SIGHUP shut down a server in a terminal, but not a service.
 
-    A terminal sends SIGHUP when the terminal is closed. Operators send it to a service to have
-    changed keys read again; key files of authenticators are read again anyway. If the program has
-    a handler of its own, or was started by nohup(1), nothing changes.
+    A terminal sends SIGHUP when the terminal is closed. Operators send it to make a service read
+    changed keys, but authenticators read changed key files without a signal. If the program has a
+    handler of its own, or was started by nohup(1), the handler stays as it is.
     """
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows
-    is_main = threading.current_thread() is threading.main_thread()
-    if hangup is None or not is_main or signal.getsignal(hangup) is not signal.SIG_DFL:
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if hangup is None or not is_main_thread or signal.getsignal(hangup) is not signal.SIG_DFL:
         yield
         return
     in_terminal = os.isatty(0)
@@ -371,8 +371,8 @@ def _supervise(
         server.run([listener])
 
     def stop() -> None:
-        # The port closes with the last copy of the listener. Close this copy before the workers
-        # stop, or clients could still connect, and would get no answer.
+        # The port stays open until all copies of the listener are closed. If this copy were closed
+        # after the workers' copies, clients could still connect, but would get no answer.
         listener.close()
         figures.set_draining()
 
@@ -410,7 +410,7 @@ def _root_path(settings: ServeSettings) -> str:
 
 
 def shows_errors(settings: ServeSettings) -> bool:
-    """Return whether the log shows messages of exceptions: by default only to developers."""
+    """Return whether the log shows exception messages, by default only in development."""
     if settings.error_texts is not None:
         return settings.error_texts
     push = settings.push_notifications
@@ -423,12 +423,12 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
 
     An agent that only this machine can reach needs no authentication. But web pages that are open
     on this machine can reach it, if their host name resolves to the loopback address (DNS
-    rebinding). So without authentication and `allowed_hosts`, such an agent serves only the names
-    of this machine and the host name in its URL.
+    rebinding). So without authentication or `allowed_hosts`, such an agent serves only requests
+    for the names of this machine or the host name in the agent's URL.
     """
     # a Unix socket is for a proxy, which other machines may reach
-    is_open = settings.uds is not None or not is_loopback(settings.host)
-    if settings.allowed_hosts or settings.auth is not None or is_open:
+    may_be_remote = settings.uds is not None or not is_loopback(settings.host)
+    if settings.allowed_hosts or settings.auth is not None or may_be_remote:
         return settings.allowed_hosts or ()
     return [*LOCAL_HOSTS, settings.host, urlsplit(origin_of(url)).hostname or settings.host]
 
@@ -436,7 +436,7 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
 def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
     """Return the settings with the agent's URL, and with the port and the address of gRPC.
 
-    gRPC opens its port itself, but the Agent Card needs the number before that. So this function
+    gRPC opens its port itself, but the Agent Card needs the port number earlier. So this function
     binds the port for a moment.
 
     Raises:
@@ -449,8 +449,8 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
         raise ImportError("grpc_port needs the grpc part: pip install 'apcore-a2a[grpc]'")
     with bind(settings.host, settings.grpc_port) as listener:
         grpc_port = listener.getsockname()[1]
-    name = urlsplit(url).hostname or ""
-    grpc_url = settings.grpc_url or address(name, grpc_port)
+    host = urlsplit(url).hostname or ""
+    grpc_url = settings.grpc_url or address(host, grpc_port)
     return replace(settings, url=url, grpc_port=grpc_port, grpc_url=grpc_url)
 
 
@@ -473,7 +473,7 @@ def _announce(settings: ServeSettings, report: StartReport) -> None:
         message = "Listening on the Unix socket %s; url= or --url must be the proxy's address"
         logger.info(message, host_or_path, extra=extra)
     if host_or_path in WILDCARDS and "//localhost:" in url:
-        message = "This address works on this machine only: set url= or --url for other clients"
+        message = "This address works only on this machine: set url= or --url for remote clients"
         logger.info(message, extra=extra)
     if not is_loopback(host_or_path) and settings.auth is None:
         logger.warning(

@@ -27,7 +27,7 @@ def _count_hypercorn(variables: Mapping[str, Any]) -> int:
 
 
 def _count_granian(variables: Mapping[str, Any]) -> int:
-    return int(variables["worker_id"])  # processes know only their own number, from 1
+    return int(variables["worker_id"])  # a process knows only its own number, from 1
 
 
 SERVERS: Mapping[tuple[str, str], tuple[str, CountProcesses]] = {
@@ -73,10 +73,10 @@ def check_server(store: Store) -> None:
 
 
 def server_processes() -> tuple[str, int]:
-    """Return the name of the server that has started this process, and its number of processes.
+    """Return the server that has started this process: its name and its number of processes.
 
-    The number is 1 for an unknown server or version, and for uvicorn with `--reload`. For granian
-    it is the number of this process, counted from 1. This is the total only in the last process.
+    The count is 1 for an unknown server or version, and for uvicorn with `--reload`. With granian,
+    it is the number of this process, from 1: only the last process returns the true count.
     """
     frame = currentframe()
     while frame is not None:

@@ -1,8 +1,8 @@
-"""Figures of each skill since the start and in the last hour, shared by the workers of an agent.
+"""Figures (counts and durations) of each skill, since the start and in the last hour.
 
 Each worker has a place for each skill: cells that only this worker writes, in memory that all
-workers have mapped. Readers add up the places of a skill. So a change of a task costs a few
-additions, and nothing is sent between processes.
+workers share. Readers add up the places of a skill. So recording a change of a task costs only a
+few additions, and nothing is sent between processes.
 """
 
 import mmap
@@ -34,13 +34,13 @@ from apcore_a2a_server.store import TaskRecord
 Clock: TypeAlias = Callable[[], float]
 
 PROMETHEUS_BOUNDS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
-"""Upper bounds of the histogram for Prometheus in seconds; the last is the default timeout."""
+"""Upper bounds of the Prometheus histogram in seconds; the last is the default limit of a run."""
 MAX_SKILLS = 512
 """Maximum number of skills that have a place of their own; all further skills share one."""
 OTHER = "(other)"
 """Id in reports for the skills that share a place, and for tasks without a skill."""
 OTHER_CODE = "OTHER"
-"""Code in reports for failures without a code, and for those that `MAX_CODES` leaves out."""
+"""Code that reports show for failures without a code, and for codes beyond `MAX_CODES`."""
 NO_ANSWER_CODE = "INPUT_TIMEOUT"
 """The code of paused tasks that failed because no answer arrived in time."""
 MINUTES = 60
@@ -64,7 +64,7 @@ _STARTED = 1  # cell 0 is the stamp: the minute, counted from 1970
 ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
 """The cells for the numbers of ended tasks, by final state."""
 _ERRORS = 6
-"""The first of the cells for codes; the last of them is for all other codes."""
+"""The first of the cells that count failures by code; the last of these cells counts the rest."""
 _DURATIONS = _ERRORS + MAX_CODES + 1
 PERCENTILE_BOUNDS: Sequence[float] = (*(0.001 * 1.25**power for power in range(69)),)
 """Upper bounds of the histogram for percentiles, from a millisecond to more than an hour."""
@@ -100,11 +100,11 @@ class _Place:
     """The cells that one worker writes for a skill.
 
     Attributes:
-        totals: The cells that count since the start, and the number of running tasks.
+        totals: The counts since the start, and the number of running tasks.
         minutes: The cells of 60 minutes, each with a stamp; minute n since 1970 is at n modulo 60.
         slowest: The slowest recent runs, the slowest first; some may be more than an hour old.
         failures: The latest failures, the latest first.
-        codes: The codes that have cells.
+        codes: The failure codes that have a cell of their own.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class _Place:
         _NAME.pack_into(self._texts, 0, name.encode())
 
     def minute_start(self, now: float) -> int:
-        """Return the position of the current minute's cells, which are emptied if necessary."""
+        """Return the position of the current minute's cells; clear an older minute first."""
         minute = int(now) // 60
         start = minute % MINUTES * _MINUTE_SIZE
         if self.minutes[start] != minute:
@@ -146,7 +146,7 @@ class _Place:
         return start
 
     def code_cell(self, text: str) -> int:
-        """Return the position of a code's cell; `MAX_CODES`, a shared cell, if none is free."""
+        """Return the number of a code's cell; if none is free, of the shared one, `MAX_CODES`."""
         text = text[: _CODE.size - 1]
         if text not in self.codes:
             if len(self.codes) == MAX_CODES:
@@ -173,7 +173,7 @@ class _Place:
             self._threshold_until = min(run.at for run in self.slowest) + HOUR
 
     def note_failure(self, failure: NotableTask) -> None:
-        """Keep a failure instead of the oldest one."""
+        """Keep a failure, and drop the oldest if there are more than `MAX_NOTABLE`."""
         self.failures = [failure, *self.failures[: MAX_NOTABLE - 1]]
         self._write(_FAILURES_AT, self.failures)
 
@@ -206,7 +206,7 @@ def _is_old(record: NotableTask, now: float) -> bool:
 
 @dataclass
 class SkillHour:
-    """The last hour of a skill, of all workers together; lists of minutes begin with the oldest.
+    """Figures of a skill in the last hour, over all workers; lists by minute begin with the oldest.
 
     Attributes:
         skill: The id of the skill.
@@ -214,7 +214,7 @@ class SkillHour:
         started: The number of tasks that were started in each minute.
         ended: The number of tasks that ended in each minute, by their state.
         errors: The number of failures by code.
-        durations: The number of runs in each bucket of `PERCENTILE_BOUNDS`, and of longer ones.
+        durations: The numbers of runs in the buckets of `PERCENTILE_BOUNDS`, then of longer runs.
         slowest: The slowest runs, the slowest first.
         failures: The latest failures, the latest first, each with its code.
     """
@@ -265,11 +265,11 @@ class SkillHour:
             errors = [*map(add, errors, cells[start + _ERRORS : start + _DURATIONS])]
             durations = cells[start + _DURATIONS : start + _MINUTE_SIZE]
             self.durations = [*map(add, self.durations, durations)]
-        for code, number in zip(
+        for code, count in zip(
             [*place.codes, OTHER_CODE], _code_counts(errors, place), strict=True
         ):
-            if number:
-                self.errors[code] += number
+            if count:
+                self.errors[code] += count
         self._add_notable(place, now)
 
     def _add_notable(self, place: _Place, now: float) -> None:
@@ -288,12 +288,12 @@ def _code_counts(errors: Sequence[int], place: _Place) -> list[int]:
 
 
 class SkillTotals(NamedTuple):
-    """Figures of a skill since the start, of all workers together.
+    """Figures of a skill since the start, over all workers.
 
     Attributes:
         states: The number of tasks that entered each state.
-        runs: The number of runs in each bucket of `PROMETHEUS_BOUNDS`, and of longer ones.
-        run_seconds: The total duration of these runs.
+        runs: The numbers of runs in the buckets of `PROMETHEUS_BOUNDS`, then of longer runs.
+        run_seconds: The total duration of all runs.
     """
 
     states: Mapping[TaskState, float]
@@ -302,9 +302,9 @@ class SkillTotals(NamedTuple):
 
 
 class SkillFigures:
-    """The places of all workers.
+    """The figures of all skills and workers.
 
-    Create them before the workers are forked.
+    Create the object before the workers are forked.
 
     Args:
         workers: The number of workers.
@@ -332,7 +332,7 @@ class SkillFigures:
         self._texts = _cells("B", workers * _PLACES_PER_WORKER * _TEXTS_SIZE)
 
     def recorder(self, worker: int, clock: Clock = time.time) -> "SkillRecorder":
-        """Create the recorder of a worker; each worker needs one."""
+        """Return a new recorder for a worker; each worker needs its own."""
         return SkillRecorder(self, worker, clock)
 
     def clear(self, worker: int) -> None:
@@ -394,13 +394,13 @@ _PLACES_PER_WORKER = MAX_SKILLS + 1
 """Number of places of a worker: the shared one, and one for each skill."""
 
 
-def _cells(kind: Literal["d", "I", "B"], number: int) -> Any:
-    memory: Any = memoryview(mmap.mmap(-1, number * calcsize(kind)))
-    return memory.cast(kind)
+def _cells(cell_format: Literal["d", "I", "B"], count: int) -> Any:
+    memory: Any = memoryview(mmap.mmap(-1, count * calcsize(cell_format)))
+    return memory.cast(cell_format)
 
 
 class SkillRecorder:
-    """Recorder of the changes of tasks in one worker.
+    """Recorder of the state changes of one worker's tasks.
 
     Args:
         figures: The figures of all workers.
@@ -412,12 +412,12 @@ class SkillRecorder:
         self._figures = figures
         self._worker = worker
         self._clock = clock
-        # the places already have figures if the worker has a predecessor
+        # if this worker replaces one that ended, its places already have figures
         self._shared_place, *places = figures.places(worker)
         self._places = {place.name: place for place in places}
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        """Count a task that entered a state, and the duration of its run if it ended while running.
+        """Count the state that a task entered; if a running task ended, also count how long it ran.
 
         An orphaned task that is started again enters the state working a second time.
         """
@@ -437,7 +437,7 @@ class SkillRecorder:
             place.totals[_RUNNING] = running.get(name, 0)
 
     def _add_place(self, skill: str) -> _Place:
-        """Return a new place; the shared one if none is left or *skill* is empty or too long."""
+        """Return a new place, or the shared one if none is left or *skill* is empty or too long."""
         is_long = len(skill.encode()) >= _NAME.size
         if not skill or is_long or len(self._places) == MAX_SKILLS:
             return self._shared_place

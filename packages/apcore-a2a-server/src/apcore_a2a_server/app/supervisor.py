@@ -51,11 +51,11 @@ class StartReport(NamedTuple):
 
 @dataclass
 class Worker:
-    """This process, as a worker.
+    """The worker that runs in this process.
 
     Attributes:
         number: Its number, from 0.
-        link: Its connection to the parent, which ends with the parent.
+        link: Its connection to the parent, which is closed when the parent ends.
         has_reported: Whether it has reported its start or its failure.
     """
 
@@ -84,7 +84,7 @@ def _pack(outcome: StartReport | BaseException) -> bytes:
 
 
 def _unpack(packed: bytes) -> StartReport | BaseException:
-    """Return a report; the constructor of an error is not called, as it may take any arguments."""
+    """Return a report; an error's `__init__` is not called, because its parameters are unknown."""
     outcome: Any = pickle.loads(packed)  # from a fork of this process
     if isinstance(outcome, StartReport):
         return outcome
@@ -122,7 +122,7 @@ class Supervisor:
     Args:
         count: The number of workers.
         serve: Called in each worker; returns when the worker has been stopped.
-        on_start: Called once, when all workers serve, with the report of the last one.
+        on_start: Called once, when all workers serve, with the last report.
         on_end: Called with the number of a worker that has ended.
         on_stop: Called before the workers are stopped.
         shutdown_timeout: Seconds for the tasks of the workers to end.
@@ -163,7 +163,7 @@ class Supervisor:
         Raises:
             BaseException: The error that a worker raised before it served.
             WorkerError: A worker ended before it served.
-            OSError: The system has no process, memory or file left for a worker.
+            OSError: The system has no free process, memory or file descriptor for a worker.
         """
         with self._handling_signals():
             try:
@@ -181,7 +181,7 @@ class Supervisor:
 
     @contextmanager
     def _handling_signals(self) -> Generator[None]:
-        """Wake `_wait` for signals, and for the ends of workers."""
+        """During the block, record stop signals; let them and the ends of workers wake `_wait`."""
         wakeup, self._wakeups = socket.socketpair()
         wakeup.setblocking(False)
         self._wakeups.setblocking(False)
@@ -258,7 +258,7 @@ class Supervisor:
         """Start a worker.
 
         Raises:
-            OSError: The system has no process, memory or file left for it.
+            OSError: The system has no free process, memory or file descriptor for it.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -384,14 +384,14 @@ class Supervisor:
         return pause
 
     def _restart(self) -> None:
-        """Start the workers that are due; if the system can't, try again after a pause."""
+        """Restart the workers that are due; if that fails, try again after a pause."""
         for number, due in [*self._restarts.items()]:
             if time.monotonic() < due:
                 continue
             del self._restarts[number]
             try:
                 self._start(number)
-            except OSError as error:  # must not end the workers that still serve
+            except OSError as error:  # the error must not end the workers that still serve
                 pause = self._plan_restart(number)
                 message = "Worker %d can't be started: %s; trying again in %g s"
                 extra = {"event": "worker_start_failed"}

@@ -7,20 +7,20 @@ from typing import Any
 from apcore_a2a_server.fields import LIST_TYPES, OptionError
 
 EVERY_SKILL = "skills"
-"""Value with which each skill is a tenant, named by the id of the skill."""
+"""Value of the option that makes each skill a tenant, named by the id of the skill."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 """Names that need no escape in a path (RFC 3986 §2.3)."""
 MAX_NAME = 255
 """Maximum length of a name, in characters."""
 RESERVED = ("agent", "apcore", "extendedAgentCard", "health", "metrics", "tasks", "v1")
-"""First segments of the agent's own paths."""
+"""First segments of the agent's own paths, which can't be names of tenants."""
 
 
 def read_tenants(value: Any) -> Mapping[str, str] | str | None:
     """Return the value of the option `tenants`: a mapping, `skills`, or None.
 
     Args:
-        value: The option, or from the command line a list of texts such as `NAME=SKILL`.
+        value: The option's value; from the command line, a list of texts such as `NAME=SKILL`.
 
     Raises:
         OptionError: The value has another type, or an invalid name or skill.
@@ -39,7 +39,7 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
         return EVERY_SKILL
     skills_by_name: dict[Any, Any]
     if isinstance(value, LIST_TYPES):
-        skills_by_name = _pairs(value)
+        skills_by_name = _parse_pairs(value)
     elif isinstance(value, Mapping):
         skills_by_name = {**value}
     else:
@@ -58,14 +58,14 @@ def check_name(name: Any) -> None:
         OptionError: The name is invalid.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        problem = "needs names of ASCII letters, digits and . _ ~ -, a letter or digit first"
-        raise OptionError("tenants", f"{problem}, not {name!r}")
+        allowed = "ASCII letters, digits and . _ ~ - that start with a letter or digit"
+        raise OptionError("tenants", f"needs names of {allowed}, not {name!r}")
     if len(name) > MAX_NAME:
         detail = f"{name[:20] + '…'!r} has {len(name)}; choose a shorter one"
         raise OptionError("tenants", f"needs names of at most {MAX_NAME} characters: {detail}")
 
 
-def _pairs(texts: Sequence[Any]) -> dict[str, str]:
+def _parse_pairs(texts: Sequence[Any]) -> dict[str, str]:
     skills_by_name: dict[str, str] = {}
     for text in texts:
         name, separator, skill_id = str(text).partition("=")

@@ -82,7 +82,7 @@ class TracePage:
         """Return the trace of a task.
 
         Raises:
-            TaskNotFoundError: The task does not exist, or the caller may not operate it.
+            TaskNotFoundError: The task does not exist, or the caller may not see it.
         """
         handler, store = self._agent.handler, self._agent.setup.tasks.store
         task_id, caller = request.path_params["id"], request.caller
@@ -95,7 +95,7 @@ class TracePage:
         chunks += parse_spans(self._dump_running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # in stored order, not by start: the start of a wait has only milliseconds
+        # in stored order, not by start: the start of a wait is exact only to the millisecond
         spans = [*spans_in(chunks), *self._open_spans(record)]
         shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
@@ -134,7 +134,7 @@ def spans_in(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
 
 
 def attempt_spans(statuses: Sequence[WebhookStatus]) -> Iterator[ShownSpan]:
-    """Yield a span for each attempt of each webhook, the newest attempt of a webhook first."""
+    """Yield a span for each delivery attempt, webhook by webhook, the newest attempt first."""
     for number, status in enumerate(statuses):
         webhook = status.webhook
         for position, attempt in enumerate(status.attempts):

@@ -15,8 +15,8 @@ from .operate import counts_as_operator, timestamp
 from .options import Settings
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
-"""Number of webhooks in a list if the request has no `limit`, and the maximum."""
-LIMIT = re.compile("[0-9]{1,9}")
+"""Default and maximum of the parameter `limit`, the number of webhooks in a list."""
+LIMIT_PATTERN = re.compile("[0-9]{1,9}")
 STATES: dict[str, WebhookFilter] = {"all": "all", "active": "active", "failed": "failed"}
 NO_WEBHOOK = "The task has no webhook with this id"
 
@@ -37,7 +37,7 @@ def webhook_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
 
 
 class WebhookPages:
-    """The responses of the routes of webhooks.
+    """The functions of the webhook routes.
 
     Args:
         operations: The operations on webhooks.
@@ -65,7 +65,7 @@ class WebhookPages:
         state, limit = request.query.get("state", "all"), str(request.query.get("limit", ""))
         if state not in STATES:
             raise OwnError(400, f"state must be one of {', '.join(STATES)}")
-        if limit and not (LIMIT.fullmatch(limit) and 1 <= int(limit) <= MAX_LIMIT):
+        if limit and not (LIMIT_PATTERN.fullmatch(limit) and 1 <= int(limit) <= MAX_LIMIT):
             raise OwnError(400, f"limit must be from 1 to {MAX_LIMIT}")
         count = int(limit or DEFAULT_LIMIT)
         statuses = await self._operations.list_all(request.caller, STATES[state], count)
@@ -89,7 +89,7 @@ class WebhookPages:
         return {"attempt": _attempt(attempt)}
 
     async def redeliver(self, request: OwnRequest) -> dict[str, Any]:
-        """Make a failed webhook active again; return how many notifications it gets.
+        """Make a failed webhook active again; return how many notifications are queued again.
 
         Raises:
             OwnError: The task has no such webhook.

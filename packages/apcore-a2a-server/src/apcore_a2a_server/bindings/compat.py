@@ -1,4 +1,4 @@
-"""The SDK's `RequestHandler` interface on top of our handler, for the SDK's gRPC or REST routes.
+"""The SDK's `RequestHandler` interface over our handler, for the SDK's servicer or REST routes.
 
 Importing the SDK's server package takes most of a second, so only the gRPC binding imports this
 module.

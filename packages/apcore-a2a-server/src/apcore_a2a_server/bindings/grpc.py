@@ -61,8 +61,11 @@ REQUEST_TYPES = {
 }
 """The type of the request of each method."""
 UNCOMPRESSED_ONLY = 1
-"""The accepted compression algorithms, as a bit set: none. A decompressed message may be a thousand
-times as large as the compressed one, and gRPC checks the decompressed size too late."""
+"""Bit set of accepted compression algorithms, with the bit for "no compression" only.
+
+A decompressed message may be a thousand times as large as the compressed one, and gRPC checks the
+decompressed size too late.
+"""
 MIN_PING_INTERVAL = 10
 """Minimum seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
@@ -77,7 +80,7 @@ EXTENSIONS_KEY = "a2a-extensions"
 """Key of the metadata with the extensions that a client requests, or that a response uses."""
 DETAILS_KEY = "grpc-status-details-bin"
 DETAILS = error_details_pb2.DESCRIPTOR
-"""The types of details, imported since `ParseDict` finds only types that have been imported."""
+"""The types of details; the import is needed because `ParseDict` finds only imported types."""
 
 _caller: ContextVar[Caller] = ContextVar("_caller")
 
@@ -174,8 +177,8 @@ class CallContextBuilder(GrpcServerCallContextBuilder):
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Interceptor that reads and answers each call: authentication, rates, limits, errors, logs.
 
-    The SDK's handlers would get a message only after all of it has been read. They are replaced by
-    stream handlers, which decide about a call before they read the one message of its stream.
+    The SDK's handlers get a message only after the whole message has been read. Stream handlers
+    replace them: a stream handler decides about a call before it reads the call's only message.
 
     Args:
         mapper: Converts exceptions into JSON-RPC errors.
@@ -184,7 +187,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for no limit.
         refusals: Counts, by address, the calls that authentication refuses; None for no limit.
-        client_key: Names the client behind a call, for limits; None if callers are the clients.
+        client_key: Names the client of a call, for limits; None to use the principal or address.
         logs_access: Whether each call is logged.
         on_response: Function to call with the HTTP status that corresponds to each response.
     """
@@ -219,7 +222,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._unread = 0
 
     def gauges(self) -> dict[str, Callable[[], float]]:
-        """Return functions that read the current figures, by metric name."""
+        """Return functions that read the current values, by metric name."""
         return {
             "grpc_open_calls": lambda: len(self._calls),
             "grpc_unread_calls": lambda: self._unread,
@@ -350,7 +353,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Return the only message of a call, or a failure if the message is late.
 
-        Memory counts the message until the call ends: the SDK's servicer keeps it until then.
+        `Memory` counts the message until the call ends, because the SDK's servicer keeps it.
 
         Raises:
             InvalidRequestError: The call has no message, or its message is malformed.
@@ -399,7 +402,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The end of a call without a response (A2A 1.0 §10.6).
+    """An error that ends a call (A2A 1.0 §10.6).
 
     Attributes:
         status: The corresponding HTTP status, for logs and metrics.

@@ -19,7 +19,7 @@ from starlette.types import Message as AsgiMessage
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Handler
-from apcore_a2a_server.engine.limits import UNCOUNTED_BODY, BodyBytes, Memory
+from apcore_a2a_server.engine.limits import MAX_UNCOUNTED_BODY, BodyBytes, Memory
 from apcore_a2a_server.errors import RetryLaterError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.auth import headers_of
@@ -92,15 +92,15 @@ async def read_body(
             canceled even when memory is full.
 
     Returns:
-        The body, or the error if it is too large (RFC 9110 §15.5.14) or there is no memory for it;
-        and whether all of it has arrived.
+        The body, or an error if the body is too large (RFC 9110 §15.5.14) or there is no memory for
+        it; and whether the whole body has arrived.
 
     Raises:
         ClientDisconnectedError: The client disconnected.
     """
     message = await receive()
     is_last = message["type"] == "http.request" and not message.get("more_body", False)
-    if is_last and len(message.get("body", b"")) <= min(limit, UNCOUNTED_BODY):
+    if is_last and len(message.get("body", b"")) <= min(limit, MAX_UNCOUNTED_BODY):
         return message.get("body", b""), True  # the usual case
     body = bytearray()
     size = 0
@@ -190,8 +190,8 @@ class Stream(NamedTuple):
 
     Attributes:
         events: The events.
-        encode: Converts an event to a dialect.
-        client: The client that reads them.
+        encode: Converts an event to JSON in a dialect.
+        client: The client that reads the events.
         prefix: Bytes before each converted event.
         suffix: Bytes after it.
     """
@@ -204,7 +204,7 @@ class Stream(NamedTuple):
 
 
 WRITE_SIZE = 64 * 1024  # bytes
-"""Size from which a write takes no further events: little JSON is buffered for a slow client."""
+"""Size from which a write takes no more events, to keep the buffer for a slow client small."""
 
 
 async def send_events(send: Send, connection: Connection, stream: Stream) -> None:
@@ -267,7 +267,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 MANY_PARTS = 1000
 """Number of parts above which a task or an event is converted in a thread.
 
-To convert so many takes milliseconds.
+Converting that many parts takes milliseconds.
 """
 LONG_CONTENT = 256 * 1024
 """Number of characters from which a task or an event is converted in a thread, too."""
@@ -277,7 +277,7 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload, client: 
     """Return a task or an event as JSON, converted in a thread if it is large.
 
     Args:
-        encode: Converts the payload to a dialect.
+        encode: Converts the payload to JSON in a dialect.
         payload: The task or the event.
         client: The client that gets the JSON.
     """
@@ -287,7 +287,7 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload, client: 
 
 
 def _is_large(payload: Payload) -> bool:
-    """Return whether a task or an artifact has many parts, or long contents."""
+    """Return whether a task or an event has many parts, or long contents."""
     if isinstance(payload, TaskStatusUpdateEvent):
         return False
     holders: list[Artifact | Message]
@@ -403,7 +403,7 @@ class Endpoint(ABC):
 
 
 class DirectRouter:
-    """ASGI middleware that passes requests for some routes directly to them.
+    """ASGI middleware that passes requests directly to some routes, without Starlette's router.
 
     All other requests go to Starlette. The middleware comes last, so that the routes are behind all
     other middleware.

@@ -24,7 +24,7 @@ VERSIONS = frozenset({"", "0.3", "1.0"})
 ID_TYPES = frozenset({str, int, float, type(None)})
 MISSING_ID = "The request must have an id: a string or a number"
 STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
-"""Methods whose errors are events (A2A 0.3 §3.3.1), except those with status 413, 429 or 503."""
+"""Methods that send errors as events (A2A 0.3 §3.3.1), unless the status is 413, 429 or 503."""
 
 
 class JsonRpc(Endpoint):

@@ -64,7 +64,7 @@ the type of its params, and its operation."""
 DIALECT_1 = V1()
 DIALECT_03 = V03()
 METHODS = {
-    # names with a slash are not of 1.0: the name decides the dialect
+    # names of 1.0 have no slash: the name decides the dialect
     name: (DIALECT_03 if "/" in name else DIALECT_1, request_type, operation)
     for names, request_type, operation in _TABLE
     for name in names.split()

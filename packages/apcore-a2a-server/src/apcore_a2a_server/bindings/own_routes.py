@@ -32,7 +32,7 @@ from .rest import (
 )
 
 PATH = "/apcore/{path:path}"
-"""The path of all these routes, for Starlette; so no tenant can have the name `apcore`."""
+"""The Starlette path of all these routes; its first segment can't be the name of a tenant."""
 CODES = {
     400: "BAD_REQUEST",
     403: "FORBIDDEN",

@@ -55,7 +55,7 @@ ROUTES: Routes = [
     )
 ]
 ENCODED_SLASH = "\udc2f"
-"""Placeholder for `%2F` in a path, which servers decode into a slash that would end the segment.
+"""Placeholder for `%2F` in a path: servers decode `%2F` into a slash, which would end the segment.
 
 No client can send this character, since UTF-8 cannot encode it.
 """
@@ -172,7 +172,7 @@ def error_status(rpc_error: Json, error: Exception) -> tuple[int, Json]:
 
 
 def not_found() -> Response:
-    """Return the response to a path that is no route, or whose tenant was not found."""
+    """Return the response for a path that has no route, or whose tenant was not found."""
     error = MethodNotFoundError(NO_ROUTE)
     status, document = error_status(ErrorMapper().to_jsonrpc_error(error), error)
     headers = {"cache-control": "private, no-store"}
@@ -205,7 +205,7 @@ def allowed_verbs(path: str, routes: Routes = ROUTES) -> list[str]:
 
 
 def operation_path(scope: Scope) -> str:
-    """Return the path within the application, with `ENCODED_SLASH` for each slash in a segment."""
+    """Return the path within the application, with `ENCODED_SLASH` for each `%2F`."""
     raw_path: bytes = scope.get("raw_path") or b""
     if b"%2f" not in raw_path.lower():
         return path_of(scope).strip("/")

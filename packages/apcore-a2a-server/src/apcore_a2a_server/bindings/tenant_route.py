@@ -32,7 +32,7 @@ class TenantRoute(BaseRoute):
         return (Match.FULL, {}) if TENANT in scope else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to its tenant; answer 404 if there is none that the caller may call."""
+        """Pass the request to its tenant; answer 404 if the tenant is unknown or forbidden."""
         _, identity = caller_of(scope)
         tenant = await self._tenants.find(scope[TENANT], identity)
         if tenant is None:

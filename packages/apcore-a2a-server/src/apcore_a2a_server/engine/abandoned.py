@@ -1,8 +1,8 @@
 """Calls of a module's `on_abandoned`, made when a paused task ends without another run.
 
-Until the answer comes, a module may keep something open: a task of another agent, or a session. The
-replica whose change ended the task calls the method, at most once for each pause: if that replica
-is killed first, the method is never called.
+While a task is paused, its module may keep something open: a task of another agent, or a session.
+The replica whose change ended the task calls the method, at most once for each pause: if that
+replica is killed first, the method is never called.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ MAX_PAUSED = 200
 MAX_MISSPELLED = 100
 """Maximum length of an unknown skill id for which similar ids are suggested, in characters."""
 MAX_COMPARED = 300
-"""Number of skills above which no similar ids are suggested; to compare 300 takes some 3 ms."""
+"""Number of skills above which no similar ids are suggested; comparing 300 takes about 3 ms."""
 LONG_JSON = 4096
 """Length of a JSON text, in characters, above which it is converted in a thread."""
 MAX_LISTED = 100
@@ -59,11 +59,11 @@ class Admission:
 
     Attributes:
         setup: The dependencies of runs.
-        default_skill: The skill for messages that name none; None for the only skill of the agent,
-            if it has just one.
+        default_skill: The skill for messages that name no skill; by default, the agent's skill if
+            it has only one.
         max_parts: Maximum number of parts in a message.
-        asks_for_skill: Whether the client is asked which skill to call, if there are several and
-            its message names none.
+        asks_for_skill: Whether a client is asked which skill to call if its message leaves that
+            open.
         operators: The rules for access to tasks of other principals.
     """
 
@@ -97,14 +97,14 @@ class Admission:
     async def get_visible_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
         """Return the record of a task that *caller* owns, or may see as an operator or approver.
 
-        Access to a task of another principal goes into the audit log, as that *operation*.
+        The audit log records access to a task of another principal as *operation*.
 
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not see it.
         """
         tasks, rules = self.setup.tasks, self.operators
         record = await tasks.get_own(task_id, caller.owner)
-        # look further only if a rule applies to the caller: response times reveal nothing to others
+        # read the store again only if a rule applies: response times tell other callers nothing
         if record is None and (rules.is_operator(caller) or rules.is_approver(caller)):
             record = await tasks.store.get(task_id)
             if record is not None and not rules.may_see(record, caller):
@@ -118,7 +118,7 @@ class Admission:
     ) -> TaskRecord:
         """Return the record of a task that *caller* owns, or of any task if *is_operator*.
 
-        Access to a task of another principal goes into the audit log, as that *operation*.
+        The audit log records access to a task of another principal as *operation*.
 
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not operate it.
@@ -133,11 +133,12 @@ class Admission:
     async def find_task(
         self, request: SendMessageRequest, caller: Caller, version: Version
     ) -> TaskRecord | None:
-        """Return the task that the message belongs to; None if it starts a new task.
+        """Return the task that the message belongs to; None if the message starts a new task.
 
-        The task is paused, or the message is a late answer to its request for approval. In 1.0
-        a message that names only a context starts a new task in it (§3.4.3), so that a stray "ok"
-        approves nothing; in 0.3 the message answers the newest paused task, if any (FR-CTX-003).
+        The task is paused, or the message is a late answer to the task's request for approval. In
+        1.0, a message that names only a context starts a new task in that context (§3.4.3), so a
+        stray "ok" approves nothing. In 0.3, such a message answers the newest paused task of the
+        context, if any (FR-CTX-003).
 
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not see it.
@@ -173,8 +174,8 @@ class Admission:
             streaming: Whether to call the module's `stream` method.
 
         Raises:
-            InvalidParamsError: The message names no skill but must, its parts are no input, or the
-                idempotency key is malformed.
+            InvalidParamsError: The message must name a skill but does not, no part can be read as
+                inputs, or the idempotency key is malformed.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
                 client does not take those of the skill's results.
             MethodNotFoundError: The skill does not exist.
@@ -225,8 +226,8 @@ class Admission:
         later whether the call runs.
 
         Raises:
-            InvalidParamsError: The pause is for input, and the parts are no input or do not fit
-                the question.
+            InvalidParamsError: The answer to a question for input can't be read as inputs, or does
+                not fit the question.
             ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
                 client does not take those of the skill's results.
             MethodNotFoundError: The skill does not exist any more.
@@ -359,11 +360,11 @@ class Admission:
         return InputRequiredError("Which skill?", data, choices=names)
 
     async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
-        """Return the ids of the skills, of the agent's first *limit*, that the caller may call."""
+        """Return the ids of those of the agent's first *limit* skills that the caller may call."""
         return await self._filter_callable(self.setup.skills.list()[:limit], caller)
 
     async def _filter_callable(self, skill_ids: Sequence[str], caller: Caller) -> list[str]:
-        """Return the ids among *skill_ids* of skills that the caller may call."""
+        """Return those of *skill_ids* whose skills the caller may call."""
         verdicts = await self.setup.access.verdicts(skill_ids, caller.identity)
         return [skill_id for skill_id in skill_ids if verdicts[skill_id].allowed]
 
@@ -373,7 +374,7 @@ class Admission:
     async def _split_parts(
         self, parts: Sequence[Part], skill: Skill, caller: Caller
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Split parts into the inputs of *skill* and other parts, these as JSON."""
+        """Return the inputs of *skill* that the parts contain, and the other parts as JSON."""
         return await _convert(parts, caller, split_parts, self.setup.converter, parts, skill)
 
     def _check_message(self, message: Message) -> None:

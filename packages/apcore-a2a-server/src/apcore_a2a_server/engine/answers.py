@@ -22,7 +22,7 @@ from .messages import split_parts
 from .pauses import Pause
 
 ANSWER = "answer"
-"""The input that an answer in text becomes by default."""
+"""Name of the input that an answer in text becomes by default."""
 MAX_REASON = 500
 """Maximum length of the reason why an answer does not fit, in characters."""
 
@@ -60,13 +60,14 @@ class TextInput(NamedTuple):
 def read_answer(
     pause: Pause, parts: Sequence[Part], skill: Skill, converter: PartConverter
 ) -> Answer:
-    """Return the answer in the parts of a message, merged over the inputs of the paused call.
+    """Return the answer in the parts of a message; new inputs override those of the paused call.
 
     If a part is data, or no part is text, the parts other than text are the answer. Otherwise the
     text is the answer: one input, or several if it is a JSON object of inputs.
 
     Raises:
-        InvalidParamsError: The answer is not text, and is no input or does not fit the question.
+        InvalidParamsError: An answer other than text can't be read as inputs, or does not fit the
+            question.
         ContentTypeNotSupportedError: The skill does not take the parts' media types.
     """
     texts = _texts(parts)
@@ -90,7 +91,7 @@ def read_answer(
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
-    """Return the choice that a text names, perhaps by its number, as a part."""
+    """Return the choice that a text names, as a part; the text may be the choice's number."""
     choice = choose(text, choices, by_number=True)
     return {"text" if isinstance(choice, str) else "data": choice}
 

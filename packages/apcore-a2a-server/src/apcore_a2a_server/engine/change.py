@@ -374,11 +374,10 @@ def is_approval_request(message: Message | None) -> bool:
 
 
 def _successor(record: TaskRecord, update_count: int) -> TaskRecord:
-    """Return a copy of *record* to apply updates to, with the version that it has after them.
+    """Return a copy of *record* to which updates can be applied, with the version after them.
 
-    Its task is another object with the same members, since readers may hold the current one. Parts
-    are appended to the same list: copying a growing artifact for each chunk would cost quadratic
-    time.
+    The task is copied, because readers may hold the current one, but the members of the task are
+    not: copying a growing artifact for each chunk would take quadratic time.
     """
     return TaskRecord(
         structs.replace(record.task),

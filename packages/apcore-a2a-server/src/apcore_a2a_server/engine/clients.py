@@ -118,7 +118,7 @@ class Watch:
             return
         self._watch_task.cancel()
         is_disconnect = isinstance(error, asyncio.CancelledError) and self._connection.disconnected
-        # `uncancel` returns the cancellations left: above 0, another one came from outside
+        # `uncancel` returns the number of cancellations left, which came from other code
         if is_disconnect and self._request_task is not None and self._request_task.uncancel() == 0:
             raise ClientDisconnectedError from None
 
@@ -187,7 +187,7 @@ class Watchers:
 
     A client is lost if it disconnects, not if it gets its response or the server disconnects it
     (FR-MSG-005). Observers, clients that were subscribed to the task while it was paused, are never
-    lost. While an observer is connected, the task continues without its other clients; but if only
+    lost. While an observer is connected, the task continues without its other clients. If only
     observers disconnect, the task is not reported.
 
     Args:
@@ -332,13 +332,13 @@ class Streams(Slots):
 
 
 class Verdict:
-    """The verdict on a call, which requests can wait for.
+    """The verdict on a call: whether it is admitted or refused. Requests can wait for the verdict.
 
-    A request that is canceled while it awaits a future cancels the future, too. Therefore each
-    request awaits a future of its own, which costs less than `asyncio.shield`.
+    A request that is canceled while it awaits a future cancels the future, too. Therefore, each
+    request awaits a separate future, which costs less than `asyncio.shield`.
 
     Attributes:
-        is_known: Whether there is a verdict.
+        is_known: Whether the verdict was given.
         refusal: The error for the client of a refused call; else None.
 
     Example:

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 SHUTDOWN_WRITE_TIMEOUT = 1
 """Seconds that writes may take at the end of a drain; the store may have stopped responding."""
 MAX_CANCEL_ATTEMPTS = 2
-"""Attempts to cancel a task only if its state is as last read; one more accepts any open state."""
+"""Attempts to cancel a task that may pause or resume meanwhile; one more accepts any open state."""
 
 
 class Engine:
@@ -148,7 +148,7 @@ class Engine:
         return True
 
     def count_running(self) -> Counter[str]:
-        """Return the number of tasks that run here, by skill.
+        """Return the number of tasks that this process runs, by skill.
 
         A run whose task is not stored yet does not count. Nor does a run that has lost its lease
         but takes some time to stop: another replica may run its task by now.
@@ -261,7 +261,7 @@ class Engine:
         """Launch *run*, and wait until its task is working.
 
         Returns:
-            Whether *run* set the task to working; False if its pause was over.
+            Whether *run* set the task to working; False if the pause was already over.
 
         Raises:
             A2AError: The call is refused.
@@ -280,7 +280,7 @@ class Engine:
             if await earlier.verdict.wait() is None:
                 return False
             await asyncio.wait({earlier.task})
-        if state.is_draining:  # checked again: the shutdown may have begun while this waited
+        if state.is_draining:  # checked again: the shutdown may have begun meanwhile
             raise DrainingError
         self.launch(run)
         refusal = await run.verdict.wait()

@@ -65,7 +65,7 @@ async def _cancel_all(tasks: LiveTasks, owner: str, state: TaskState, cancel: Ca
     """Cancel an owner's tasks in a state; return how many there were."""
     cursor: str | None = None
     records: list[TaskRecord] = []
-    while True:  # all are read first: pages would move if tasks were canceled between them
+    while True:  # read all before canceling any: cancellations would move tasks between pages
         page = await tasks.store.query(Query(owner, state=state, cursor=cursor, limit=PAGE_SIZE))
         records += page.records
         cursor = page.next_cursor

@@ -65,7 +65,7 @@ class Recovery:
             return
         # from here on the task is live in this process, which renews its lease
         await live_tasks.adopt(claim)
-        # one restart for each of `restart_pauses`, the seconds to wait before it
+        # `restart_pauses` has the seconds to wait before each restart, so its length is the limit
         may_restart = claim.attempts <= len(live_tasks.store.restart_pauses)
         call = self._repeated_call(claim) if may_restart else None
         if call is None:
@@ -84,7 +84,7 @@ class Recovery:
     def _repeated_call(self, claim: Claim) -> Call | None:
         """Return the stored call of the claimed task; None if it cannot be repeated."""
         record = claim.record
-        with suppress(MethodNotFoundError, *UNREADABLE):  # not found: the module is not here
+        with suppress(MethodNotFoundError, *UNREADABLE):  # this replica may lack the module
             skill = self._setup.skills.get(record.skill)
             if record.resume is not None and skill.is_repeatable:
                 return unpack(record.resume, skill, record, self._setup.converter)

@@ -50,7 +50,7 @@ MAX_CREATED_PAGE_SIZE = 200
 """Maximum number of tasks on a page of `tasks/list`."""
 
 EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError, RetryLaterError)
-"""Errors that may refuse a message before apcore checks access to the skill."""
+"""Errors with which a message may be refused before apcore checks access to the skill."""
 
 
 class Request(Struct, frozen=True):
@@ -59,7 +59,8 @@ class Request(Struct, frozen=True):
     Attributes:
         params: The params of the operation, such as a `GetTaskRequest`.
         caller: The sender of the request.
-        last_event_id: The version of the last event that the client has, when it resumes a stream.
+        last_event_id: The version of the last event that the client has; None if the request
+            resumes no stream.
         version: The protocol version of the request.
     """
 
@@ -109,12 +110,12 @@ class Handler:
         if self.tenants is not None and caller.tenant is None:
             tenant = await self.tenants.find(name, caller.identity)
         if tenant is None:
-            reason = "must be a tenant of this agent, and that of the path if the path has one"
+            reason = "must be a tenant of this agent, and match the tenant in the path, if any"
             raise invalid("params.tenant", reason)
         return replace(caller, tenant=tenant)
 
     def admit(self, request: Request, *, streaming: bool) -> Awaitable[Ticket]:
-        """Start the task of a message, or resume it.
+        """Start or resume the task of a message.
 
         Raises:
             A2AError: The message is refused.
@@ -125,7 +126,7 @@ class Handler:
         return _in_span(self.admission.setup.spans, request.caller, pending_ticket)
 
     async def _admit(self, request: Request, *, streaming: bool) -> Ticket:
-        """Start the task of a message, or resume it; see `admit`."""
+        """Start or resume the task of a message; see `admit`."""
         params: SendMessageRequest = request.params
         caller = request.caller
         config = params.configuration.task_push_notification_config
@@ -167,7 +168,7 @@ class Handler:
                 raise
 
     def _count_canceled_client(self, call: Call) -> None:
-        """Count the client of a canceled request as waiting for its task.
+        """Count the client of a canceled request as waiting for the task of *call*.
 
         Over gRPC, a disconnect cancels the request, perhaps before `send` or `stream` knows the
         task and counts the client.
@@ -175,7 +176,7 @@ class Handler:
         self.watchers.enter(call.message.task_id, call.caller.connection)
 
     async def send(self, request: Request) -> Task:
-        """Send a message (§3.1.1); return its task when it has ended or paused.
+        """Send a message (§3.1.1); return its task when the task has ended or paused.
 
         With `return_immediately`, return the task at once.
 
@@ -209,13 +210,13 @@ class Handler:
         return events
 
     async def subscribe(self, request: Request) -> EventBatches:
-        """Return the events of a task from now on, or after the client's last one (§3.1.6).
+        """Return the events of a task from now on, or after the client's last event (§3.1.6).
 
         The stream stays open while the task is paused, and ends with the task. From a pause on, the
-        client is an observer, whose own disconnect cancels nothing.
+        client is an observer, whose disconnect alone does not cancel the task.
 
         Raises:
-            UnsupportedOperationError: The task has ended, and the client names none of its events.
+            UnsupportedOperationError: The task has ended, and the request resumes no stream.
             RetryLaterError: Too many streams are open.
         """
         record = await self._get_task_to_follow(request)
@@ -236,7 +237,7 @@ class Handler:
         )
 
     def _subscribe(self, record: TaskRecord, request: Request) -> EventBatches:
-        """Return the events of a task from now on, or after the client's last one."""
+        """Return the events of a task from now on, or after the client's last event."""
         resumes_stream = _resumes_stream(record, request)
         task_id, connection = record.task.id, request.caller.connection
         self.streams.hold(request.caller.client, connection)
@@ -283,7 +284,7 @@ class Handler:
 
         Raises:
             TaskNotCancelableError: The task has ended.
-            UnsupportedOperationError: The caller may only approve or reject.
+            UnsupportedOperationError: The caller may only approve or reject requests for approval.
         """
         caller = request.caller
         record = await self.admission.get_visible_task("CancelTask", request.params.id, caller)
@@ -310,12 +311,12 @@ class Handler:
         return await push.answer(params, request.version, request.caller.principal, trace)
 
     async def extended_card(self, request: Request) -> dict[str, Any]:
-        """Return the card for the caller, as JSON that is valid in both versions (§3.1.11).
+        """Return the card for the caller, as JSON that is valid in A2A 0.3 and 1.0 (§3.1.11).
 
         Raises:
             UnsupportedOperationError: The agent has no authentication, so its public card declares
-                no extended one (1.0 §3.3.4).
-            ExtendedAgentCardNotConfiguredError: The same in 0.3.
+                no extended card (1.0 §3.3.4).
+            ExtendedAgentCardNotConfiguredError: The same, for a request of version 0.3.
         """
         if self.card is None:
             if request.version == "1.0":
@@ -385,11 +386,11 @@ def _with_webhook(call: Call, webhook: Webhook | None) -> Call:
 
 
 def _resumes_stream(record: TaskRecord, request: Request) -> bool:
-    """Return whether a stream continues after the last event that the client has."""
+    """Return whether *request* resumes a stream after the last event that the client has."""
     # a Last-Event-ID beyond the log is not from this task's stream: ignore it
     return request.last_event_id is not None and request.last_event_id <= record.version
 
 
 def _has_nothing_to_follow(record: TaskRecord, request: Request) -> bool:
-    """Return whether a task has ended, and the client names none of its events."""
+    """Return whether a task has ended, and the request resumes no stream."""
     return record.task.status.state in TERMINAL and not _resumes_stream(record, request)

@@ -18,12 +18,12 @@ from .call import Call
 from .clients import Caller, Connection, Slots
 
 ROOM_DIVISOR = 32
-"""Divisor: a 32nd of the bound is freed beyond the need, so that evictions are rare."""
+"""Divisor: an eviction also frees a 32nd of the limit as spare room, so that evictions are rare."""
 
 RESERVE_DIVISOR = 8
-"""Divisor: a client that exceeds its share must keep an 8th of the bound free, as a reserve."""
+"""Divisor: a client that exceeds its share must leave an 8th of the limit free for others."""
 
-UNCOUNTED_BODY = 4096
+MAX_UNCOUNTED_BODY = 4096
 """Maximum size of a body that is not counted, in bytes."""
 
 COPIES_WHILE_PAUSED = 4
@@ -38,66 +38,66 @@ CLOCK_RESOLUTION = 0.001  # seconds
 
 
 class Memory:
-    """The bytes that this process keeps for callers, and the bound on them.
+    """The bytes that this process keeps for callers, and the limit on these bytes.
 
     `LiveTasks` and the store count the bytes of tasks; `take` counts those of request bodies.
-    A client whose bodies and unfinished tasks exceed its share must keep a reserve free for others.
+    A client whose bodies and unfinished tasks exceed its share must leave a reserve for others.
     When there is no room, ended tasks are evicted: first those of principals whose ended tasks
-    alone exceed the share. If that is not enough, the client is refused.
+    alone exceed the share. If there is still no room, the request is refused.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
-        limit: The bound in bytes.
-        share: The bytes above which a client must keep the reserve free; None for no share.
+        limit: The limit in bytes.
+        share: The bytes above which a client must leave a reserve for others; None for no reserve.
 
     Attributes:
-        limit: The bound in bytes.
-        bodies: Bytes of the request bodies that are counted now, see `BodyBytes`.
+        limit: The limit in bytes.
+        body_bytes: The bytes of request bodies that are counted now, see `BodyBytes`.
     """
 
     def __init__(self, tasks: LiveTasks, limit: int, share: int | None = None) -> None:
         self.limit = limit
-        self.bodies = 0
+        self.body_bytes = 0
         self._share = share
         self._bodies_of: Counter[str] = Counter()
         self._tasks = tasks
         self._awaited_ids: dict[Connection, str] = {}
 
     @property
-    def running(self) -> int:
+    def running_bytes(self) -> int:
         """Bytes of the live tasks of this process, unless the store counts them."""
         return self._tasks.kept_bytes
 
     @property
-    def stored(self) -> int:
+    def stored_bytes(self) -> int:
         """Bytes of the tasks, events, conversations and notifications of a store in memory."""
         return self._tasks.store.kept_bytes
 
     def keep_for(self, connection: Connection, task_id: str) -> None:
-        """Keep a task from eviction until the request of *connection* ends."""
+        """Protect a task from eviction until the request of *connection* ends."""
         if not connection.has_ended:
             self._awaited_ids[connection] = task_id
             connection.callback(self._awaited_ids.pop, connection, None)
 
     def take(self, caller: Caller, size: int) -> None:
-        """Count *size* bytes for the client of *caller*.
+        """Count *size* bytes of a request body for the client of *caller*.
 
         Raises:
             RetryLaterError: There is not enough memory, even after evicting ended tasks.
         """
         self.check(caller, size)
-        self.bodies += size
+        self.body_bytes += size
         self._bodies_of[caller.client] += size
 
     def release(self, client: str, size: int) -> None:
-        """Stop counting *size* bytes for a client."""
-        self.bodies -= size
+        """Stop counting *size* bytes of a request body for a client."""
+        self.body_bytes -= size
         self._bodies_of[client] -= size
         if not self._bodies_of[client]:
             del self._bodies_of[client]
 
     def check(self, caller: Caller, size: int = 0) -> None:
-        """Make room for *size* bytes of a client, and a reserve if it exceeds its share.
+        """Make room for *size* bytes of a client, plus a reserve if the client exceeds its share.
 
         Raises:
             RetryLaterError: There is not enough memory, even after evicting ended tasks.
@@ -116,7 +116,7 @@ class Memory:
     def check_pause(self, caller: Caller, size: int) -> None:
         """Make room to pause a task that a message of *size* bytes has started.
 
-        A client that then stays within its share is not checked.
+        If the pause keeps the client within its share, nothing is checked.
 
         Raises:
             RetryLaterError: There is not enough memory.
@@ -136,10 +136,10 @@ class Memory:
         return self._share is not None and used_bytes + size > self._share
 
     def _excess(self, client: str, size: int) -> int:
-        """Return the bytes in excess of the limits if a client used *size* bytes more."""
+        """Return the bytes above the limit if a client used *size* bytes more; may be negative."""
         reserve = self.limit // RESERVE_DIVISOR if self.exceeds_share(client, size) else 0
         kept_bytes = self._tasks.kept_bytes + self._tasks.store.kept_bytes
-        return self.bodies + kept_bytes + size + reserve - self.limit
+        return self.body_bytes + kept_bytes + size + reserve - self.limit
 
 
 class BodyBytes:
@@ -148,7 +148,7 @@ class BodyBytes:
     Args:
         memory: The memory of the process, which counts the bytes.
         caller: The sender of the body.
-        is_kept: Whether the body is kept until the request ends, even if its task is stored.
+        is_kept: Whether the body is kept until the request ends, even after its task is stored.
     """
 
     def __init__(self, memory: Memory, caller: Caller, *, is_kept: bool = False) -> None:
@@ -166,7 +166,7 @@ class BodyBytes:
         Raises:
             RetryLaterError: There is not enough memory.
         """
-        if size <= UNCOUNTED_BODY:
+        if size <= MAX_UNCOUNTED_BODY:
             return
         if not self._is_counted:
             self._is_counted = True
@@ -177,7 +177,7 @@ class BodyBytes:
         self._size = size
 
     def release(self) -> None:
-        """Stop counting the body: it was refused, its request ended, or its task counts instead."""
+        """Stop counting the body: it was refused, its request ended, or its task is counted now."""
         self._memory.release(self._caller.client, self._size)
         self._size = 0
 
@@ -196,9 +196,9 @@ class Capacity:
         threads: The pool that runs synchronous modules.
         runs: The counter of running calls.
         paused: The counter of tasks that wait for answers.
-        per_skill: Maximum of concurrent calls for one skill; None for no limit.
+        per_skill: Maximum number of concurrent calls of one skill; None for no limit.
         rate: Limit on how often a client may call each skill; None for no limit.
-        total_rate: Limit on how often all clients may call each skill; None for no limit.
+        total_rate: Limit on how often all clients together may call each skill; None for no limit.
     """
 
     threads: ThreadPool
@@ -293,7 +293,7 @@ class TimeLimits:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
-        # in an empty context, since the current one has the facts about one request
+        # in an empty context: the current one would keep a request's context variables in memory
         self._timer = loop.call_at(deadline, self._on_timer, loop, context=Context())
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -344,14 +344,14 @@ class TimeLimit:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._limits.remove(self)
         task, self._task = self._task, None
         if not self.is_exceeded or task is None:
             return
         # if the task was canceled for another reason too, the cancellation goes on
-        if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        if task.uncancel() <= self._cancelling and error_type is asyncio.CancelledError:
             raise TimeoutError from error

@@ -25,8 +25,8 @@ from apcore_a2a_server.store import SendKey
 def new_id() -> str:
     """Return a UUID version 7 (RFC 9562 §5.7) as text: the time, and 74 random bits.
 
-    Ids of the same time are near each other in the indexes of a database, so that inserts at the
-    same time change a few pages of an index, not one page each.
+    Ids made at about the same time are close together in an index of a database. Concurrent
+    inserts thus change a few pages of the index, not one page each.
 
     Example:
         ```python
@@ -36,7 +36,7 @@ def new_id() -> str:
         #> 36 7
         ```
     """
-    # `uuid.UUID` takes several times as long, as it makes an integer and an object first
+    # `uuid.UUID` takes several times as long, because it first makes an integer and an object
     digits = urandom(10).hex()
     variant = VARIANTS[digits[0]]
     return (
@@ -45,12 +45,12 @@ def new_id() -> str:
 
 
 VARIANTS = {digit: "89ab"[number % 4] for number, digit in enumerate("0123456789abcdef")}
-"""Maps a random hex digit to one that begins with the variant's bits, 10 (RFC 9562 §4.1)."""
+"""Maps a random hex digit to one with the first bits of the variant, 0b10 (RFC 9562 §4.1)."""
 
 
 @lru_cache(maxsize=2)
 def _id_prefix(milliseconds: int) -> str:
-    """Return the part of an id that depends on its time; cached, as a request needs several."""
+    """Return the part of an id that depends on the time; cached, as a request needs several ids."""
     time = f"{milliseconds:012x}"
     return f"{time[:8]}-{time[8:]}-7"
 
@@ -71,14 +71,14 @@ def now() -> Timestamp:
 
 @lru_cache(maxsize=2)
 def _timestamp(milliseconds: int) -> Timestamp:
-    """Return a time in milliseconds since 1970 as text; cached, as a request needs several."""
+    """Format *milliseconds* since 1970; cached, as requests need several timestamps."""
     seconds, milliseconds = divmod(milliseconds, 1000)
     return Timestamp(f"{_second(seconds)}.{milliseconds:03}Z")
 
 
 @lru_cache(maxsize=2)
 def _second(seconds: int) -> str:
-    """Return a UTC time without fractions; cached, as this is the slowest step of `_timestamp`."""
+    """Format *seconds* since 1970; cached, as this is the slowest step of `_timestamp`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
@@ -94,7 +94,7 @@ def agent_message(reply_to: Message, *parts: str | Part) -> Message:
 
 
 def failure_reason(message: Message | None) -> str | None:
-    """Return the `reason` of the error in the message of a status; None if there is no error.
+    """Return the `reason` of the error in a status message; None if there is no error.
 
     Example:
         ```python
@@ -115,7 +115,7 @@ def failure_reason(message: Message | None) -> str | None:
 def split_parts(
     converter: PartConverter, parts: Sequence[Part], skill: Skill
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Split the parts of a message into the inputs of *skill* and other parts, these as JSON.
+    """Split the parts of a message: return the inputs of *skill*, and the other parts as JSON.
 
     Raises:
         InvalidParamsError: No part can be read as inputs of the skill.
@@ -166,11 +166,11 @@ def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> 
 
 
 def wants_text(request: SendMessageRequest, skill: Skill) -> bool:
-    """Return whether the client accepts the results of *skill* as text only.
+    """Return whether the client accepts text, but not JSON, as results of *skill*.
 
     Raises:
         ContentTypeNotSupportedError: The client accepts neither text nor JSON, and the skill has an
-            output schema. Without one, it may return files, so nothing is raised.
+            output schema. Without a schema, the skill may return files, so nothing is raised.
     """
     accepted = request.configuration.accepted_output_modes
     if not accepted or is_accepted(JSON, accepted):
@@ -184,7 +184,7 @@ def wants_text(request: SendMessageRequest, skill: Skill) -> bool:
 
 
 def named_skill(request: SendMessageRequest) -> str | None:
-    """Return the skill id in the metadata of the request, or else of its message.
+    """Return the skill id in the metadata of the request, or else in that of its message, if any.
 
     Raises:
         InvalidParamsError: The skill id is not a string.

@@ -1,6 +1,6 @@
 """Operators and approvers: callers who may see, answer or cancel tasks of other principals.
 
-Each such access goes into the audit log, and streams and responses contain only what the caller may
+The audit log records access to these tasks. Streams and responses contain only what the caller may
 read.
 """
 
@@ -59,9 +59,9 @@ class Operators:
 
     Attributes:
         operators: The rule for callers who may list, read, answer and cancel the tasks of all
-            principals, but not approve or reject their requests.
-        approvers: The rule for callers who approve or reject the requests of other principals;
-            None if each principal decides its own.
+            principals, but not approve or reject calls.
+        approvers: The rule for callers who approve or reject the calls in tasks of other
+            principals; None if each principal decides about the calls in its own tasks.
         read_content: Whether operators also read inputs, messages and results.
     """
 
@@ -79,7 +79,7 @@ class Operators:
         return matches(self.operators, caller.identity)
 
     def is_approver(self, caller: Caller) -> bool:
-        """Return whether a caller may approve or reject requests of other principals."""
+        """Return whether a caller may approve or reject calls in tasks of other principals."""
         return matches(self.approvers, caller.identity)
 
     def may_see(self, record: TaskRecord, caller: Caller) -> bool:
@@ -96,7 +96,7 @@ class Operators:
         return is_other and self.is_approver(caller) and waits_for_approval(record)
 
     def may_operate(self, record: TaskRecord, caller: Caller) -> bool:
-        """Return whether a caller may do more with a task than read it and decide its requests."""
+        """Return whether a caller may do more than read a task and approve or reject its calls."""
         return record.owner == caller.owner or self.is_operator(caller)
 
     def query(self, query: Query, caller: Caller) -> Query:
@@ -172,7 +172,7 @@ class Operators:
         return self.read_content and self.is_operator(caller)
 
     def _status(self, status: TaskStatus, caller: Caller) -> TaskStatus:
-        """Return a status without its message, but show requests for approval to approvers.
+        """Return a status without its message; approvers still get requests for approval.
 
         Only the agent writes the messages of a status, so clients can't imitate these requests.
         """
@@ -184,7 +184,7 @@ class Operators:
         return status if shows_message else replace(status, message=None)
 
     def _payload(self, payload: Payload, record: TaskRecord, caller: Caller) -> Payload | None:
-        """Return the payload of an event as a caller may see it; None if it is left out."""
+        """Return the payload of an event as a caller may see it; None to leave the event out."""
         if isinstance(payload, Task):
             return self.view(replace(record, task=payload), caller)
         if self._reads_content(caller):
@@ -202,7 +202,7 @@ def is_foreign(record: TaskRecord, caller: Caller) -> bool:
 
 
 def waits_for_approval(record: TaskRecord) -> bool:
-    """Return whether a task waits for a yes or a no that a person gives."""
+    """Return whether a task waits for a person's yes or no."""
     if record.task.status.state not in PAUSED or record.resume is None:
         return False
     return asks_yes_or_no(Pause.unpack(record.resume))
@@ -225,8 +225,8 @@ def audit(
         operation: The operation.
         caller: The operator or approver.
         record: The task, if the access is to a single one.
-        principal: The principal, if the access is to all of its tasks. Without a record and a
-            principal, the access is to the tasks of all principals.
+        principal: The principal, if the access is to all of its tasks. If *record* and *principal*
+            are both None, the access is to the tasks of all principals.
     """
     extra: dict[str, Any] = {
         "event": "operator_access",

@@ -48,7 +48,7 @@ class Pause:
 
     Attributes:
         id: The id of this pause.
-        skill_id: The skill that was called; empty if the client must choose one.
+        skill_id: The skill that was called; empty if the client must choose a skill.
         inputs: The inputs of the call.
         parts: The parts of the call's message that are not inputs.
         expires: Time at which the pause expires, in seconds since the epoch, by the store's clock.
@@ -56,16 +56,16 @@ class Pause:
         done: The results of approved calls that have run, see `Approvals`.
         asked: The call that needs approval, as a `call_key`.
         token: The approval id to resume with, if the executor has its own approval handler.
-        question: The question of the module, or of the server about the skill to call; None if the
-            executor or the server asks for approval.
+        question: The module's question, or the server's question about the skill to call; None if
+            the executor or the server asks for approval.
         data: JSON that belongs to the question.
         field: The name of the input that takes an answer in text.
         choices: The values that the answer may have.
         schema: JSON Schema of the answer.
         state: JSON for the next run of the module; clients never see it.
-        wants_verdict: Whether the question is for a yes or a no.
-        trace: The span of the call, a `Trace` as text.
-        identity: The identity of the caller, if another principal may answer.
+        wants_verdict: Whether the module asks for a yes or a no.
+        trace: The span of the call as text, see `Trace`; empty if unknown.
+        identity: The identity of the caller as JSON, if another principal may answer.
         attached: The parts that the module has added to its question, as JSON.
     """
 
@@ -96,7 +96,7 @@ class Pause:
         """Return the pause for input or approval that *error* requests.
 
         Args:
-            error: The exception that the executor raised.
+            error: The exception that requests the pause.
             call: The call to pause.
             expires: Time at which the pause expires, by the store's clock.
             keeps_identity: Whether to keep the identity of the caller.
@@ -139,7 +139,7 @@ class Pause:
 
     @property
     def span(self) -> Trace:
-        """The span of the call that has paused; the beginning of a new trace if it is unknown."""
+        """The span of the paused call; the beginning of a new trace if the span is unknown."""
         return Trace.read(self.trace) or new_trace()
 
     def approvals_with_pending(self) -> Approvals:
@@ -163,7 +163,7 @@ def _members_of_question(request: BaseException) -> dict[str, Any]:
     if not (choices is None or (is_array(choices) and choices)):
         raise ValueError("The choices of a question must be a list of at least one value")
     if not (schema is None or is_object(schema)):
-        raise ValueError("The schema of a question must be a JSON Schema, an object")
+        raise ValueError("The schema of a question must be a JSON Schema object")
     members = {
         "field": field,
         "choices": choices,
@@ -185,10 +185,10 @@ def _attached_parts(parts: object) -> list[dict[str, Any]] | None:
     try:
         converted = convert(to_json(parts), list[Part])
     except ValidationError as error:
-        raise ValueError("The parts of a question must be JSON of A2A 1.0") from error
+        raise ValueError("The parts of a question must be parts in the JSON of A2A 1.0") from error
     for part in converted:
         if [part.text, part.data, part.raw, part.url].count(UNSET) != 3:
-            raise ValueError("A part of a question has either text, data, bytes or a URL")
+            raise ValueError("A part of a question must have exactly one of text, data, raw, url")
     return [to_builtins(part) for part in converted]
 
 
@@ -208,7 +208,7 @@ def question_parts(pause: Pause) -> list[Part]:
         document["decidedBy"] = "client"
         parts = _text_and_data(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
         return [*parts, *_module_parts(pause)]
-    # approval may be for a nested call
+    # the call to approve may be a nested one, not the paused call itself
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
         arguments = pause.inputs  # the call key has sorted them; show them in the original order
@@ -219,7 +219,7 @@ def question_parts(pause: Pause) -> list[Part]:
 
 
 def input_required(pause: Pause, question: Message) -> NewState:
-    """Return the transition to input-required, in which the task waits for an answer."""
+    """Return the transition to input-required, the state in which a task waits for an answer."""
     return NewState(INPUT_REQUIRED, question, resume=pause.pack(), deadline=pause.expires)
 
 
@@ -297,7 +297,7 @@ def transition_for_answer(pause: Pause, message: Message, problem: str = "") -> 
     Args:
         pause: The pause.
         message: The message.
-        problem: Why the message does not answer a question for input; else empty.
+        problem: Why the message does not answer the question for input; empty if it does.
     """
     if problem:
         return repeat_question(pause, message, problem)
@@ -321,14 +321,14 @@ def repeat_question(pause: Pause, message: Message, problem: str) -> NewState:
 
 
 def problem_of(refusal: InvalidParamsError) -> str:
-    """Return the problem of an answer, from the error with which its call was refused."""
+    """Return the problem with an answer, from the error that refused the resumed call."""
     errors: list[dict[str, str]] = object_of(refusal, "data").get("errors", [])
     problems = [": ".join(filter(None, [e["field"], e["message"]])) for e in errors]
     return f"The answer does not fit: {'; '.join(problems[:MAX_ARGUMENTS]) or refusal.message}"
 
 
 def approval_in(message: Message, pause: Pause) -> bool | None:
-    """Return whether *message* approves the call of *pause*; None if it is unclear.
+    """Return whether *message* approves the call of *pause*; None if the message is unclear.
 
     The result is True for a question for input, which every message answers, and for a call whose
     approval the executor's own handler decides: every message resumes that call.
@@ -346,7 +346,7 @@ def asks_yes_or_no(pause: Pause) -> bool:
 
 
 def is_late_decision(task: Task, message: Message) -> bool:
-    """Return whether *message* says yes or no after a request for approval has been answered."""
+    """Return whether *message* is a yes or no to an approval request that is already answered."""
     # in the history, each request of the agent is followed by the messages sent to answer it
     request: Mapping[str, Any] | None = None
     for earlier in task.history:
@@ -376,8 +376,8 @@ def _is_answer(message: Message, request: Mapping[str, Any]) -> bool:
 def _answer_in(message: Message) -> tuple[bool | None, Any]:
     """Return whether *message* approves (None if unclear), and the pause id that it names, if any.
 
-    Its texts and its data with `approved` must all give the same answer, and its ids of pauses
-    must all be the same; otherwise both values are None.
+    The message's texts and its data with `approved` must all give the same answer, and its pause
+    ids must all be the same; otherwise both values are None.
     """
     verdicts: list[bool | None] = []
     pause_ids: list[Any] = []
@@ -400,9 +400,9 @@ def _part_answer(part: Part) -> tuple[bool | None, Any]:
     with suppress(ValueError):
         document = load_json(text) if document is UNSET else document
     if is_object(document):
-        is_approved = document.get("approved")
-        verdict = is_approved if isinstance(is_approved, bool) else None
-        return verdict, document.get("approvalId")
+        approved = document.get("approved")
+        is_approved = approved if isinstance(approved, bool) else None
+        return is_approved, document.get("approvalId")
     answer = text.strip().rstrip(".!").lower()
     return (answer in YES, None) if answer in YES | NO else (None, None)
 

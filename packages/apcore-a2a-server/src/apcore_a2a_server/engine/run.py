@@ -1,4 +1,4 @@
-"""A run: one call of a module, whose progress and result become changes of its task."""
+"""A run: it calls one module, and writes the module's progress and result to the task."""
 
 import asyncio
 import logging
@@ -207,7 +207,7 @@ class Run:
                 return
             self.token.cancel()
             await self._fail(self._timeout_error())
-        except BaseException as error:  # modules may raise anything, and only their task fails
+        except BaseException as error:  # modules may raise anything; only their task may fail
             # re-raise a cancellation of the run itself; one that the module raised fails the task
             asyncio_task = asyncio.current_task()
             is_canceled = asyncio_task is not None and asyncio_task.cancelling() > 0
@@ -294,7 +294,7 @@ class Run:
             await asyncio.sleep(0)
 
     async def take_report(self, report: Progress | Usage) -> None:
-        """Report progress, or add usage to that of the task."""
+        """Report progress, or add usage to the usage of the task."""
         if isinstance(report, Usage):
             self._metadata[USAGE] = add_usage(self._metadata.get(USAGE), report)
         else:
@@ -346,7 +346,7 @@ class Run:
         if self.call.wants_text or self._setup.text_results:
             # clients join chunks of text, so each chunk of JSON ends with a newline
             end = "\n" if self.call.streaming and skill.streams else ""
-            artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
+            artifact.parts = with_texts(artifact.parts, text_only=self.call.wants_text, end=end)
         parts = artifact.parts
         size = await value_thread.call(size_of, parts, client=client) if is_slow else size_of(parts)
         self._artifact_size += size
@@ -374,7 +374,7 @@ class Run:
             state, detail_parts = (REJECTED, []) if is_rejected else (FAILED, [details])
             status_message = self._message(str(explanation["message"]), *detail_parts)
             metadata = None
-            with suppress(OutputError):  # the task ends anyway
+            with suppress(OutputError):  # the task ends without invalid metadata
                 metadata = added_metadata(self._metadata)
             await self._try_change(NewState(state, status_message, metadata=metadata))
 
@@ -480,7 +480,7 @@ class Run:
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
-        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else the client must choose
+        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else no skill is chosen yet
         new_task = Task(
             id=message.task_id,
             context_id=message.context_id,
@@ -491,7 +491,7 @@ class Run:
         return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=self._pack_call())
 
     def _pack_call(self) -> bytes | None:
-        """Serialize the call, so that other replicas can repeat it; None if they cannot."""
+        """Return the call as bytes, so that other replicas can repeat it; None if they cannot."""
         setup = self._setup
         packed_call = pack(self.call, setup.converter) if setup.tasks.store.is_durable else None
         self.is_repeatable = packed_call is not None

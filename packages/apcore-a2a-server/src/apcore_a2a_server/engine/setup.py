@@ -39,7 +39,7 @@ class Setup:
         access: Checks whether the executor would refuse calls.
         approval_policy: Decides whether the executor or the server asks for approval.
         capacity: Limits on concurrent calls.
-        memory: The bytes that the process keeps, and the bound on them.
+        memory: The bytes that the process keeps, and their limit.
         time_limits: The time limits of the runs.
         execution_timeout: Maximum duration of a run, in seconds.
         input_timeout: Time that a paused task waits for its answer, in seconds.
@@ -47,7 +47,7 @@ class Setup:
         has_steps: Whether the executor's pipeline has our steps, one of which admits each call.
         metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
-        spans: Makes spans of OpenTelemetry; None if they are off.
+        spans: Makes OpenTelemetry spans; None if OpenTelemetry is off.
         keeps_identity: Whether paused tasks keep the identity of their caller, for answers by
             other principals.
     """

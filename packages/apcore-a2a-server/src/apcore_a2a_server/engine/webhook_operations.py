@@ -34,7 +34,7 @@ class WebhookOperations:
         admission: Finds the tasks of callers.
         store: The store that keeps the webhooks.
         queue: The queue that delivers notifications.
-        is_operator: Returns whether a caller operates the tasks of all principals.
+        is_operator: Returns whether a caller may operate the tasks of all principals.
     """
 
     admission: Admission

@@ -68,7 +68,7 @@ def build_middleware(
         limiter: Counts the requests of each client; None for no limit.
         refusals: Counts the requests that authentication refuses, by client address; None for no
             limit.
-        client_key: Function that names the client for whose limits a request counts; see
+        client_key: Function that names the client towards whose limits a request counts; see
             `ClientKeys`.
         access_log: Whether each request is logged.
         reserved_names: First segments of the agent's own paths, which are not tenants; None if

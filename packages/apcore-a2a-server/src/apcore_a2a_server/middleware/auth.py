@@ -19,16 +19,16 @@ from .errors import TENANT, Refusal, is_public, rate_storage_down_refusal, refus
 from .logs import log_context
 
 ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
-"""Function that names the client behind a request, by its headers and its caller's identity."""
+"""Function that returns the name of a client, from request headers and the caller's identity."""
 
 
 def declared_schemes(authenticator: object) -> dict[str, a2a.SecurityScheme]:
-    """Return the security schemes of an authenticator by name; callers need any one of them.
+    """Return the security schemes of an authenticator by name; callers must satisfy one of them.
 
     An authenticator without `security_schemes()` declares a bearer token.
 
     Raises:
-        ValueError: A declared scheme is not a security scheme.
+        ValueError: A declared scheme is invalid.
 
     Example:
         ```python
@@ -68,8 +68,8 @@ def _scheme(scheme: Any) -> a2a.SecurityScheme:
         return scheme
     if not isinstance(scheme, dict) or "type" not in scheme:
         raise ValueError(
-            "A security scheme must be a SecurityScheme of the SDK, or a dict with the type and "
-            "the other members of a scheme in OpenAPI"
+            "A security scheme must be a SecurityScheme of the SDK, or a dict with 'type' and "
+            "the other members of an OpenAPI security scheme"
         )
     from a2a.compat.v0_3.conversions import to_core_security_scheme
     from a2a.compat.v0_3.types import SecurityScheme
@@ -97,7 +97,7 @@ RETRY_AFTER = "5"
 
 
 def _credential_header(scheme: a2a.SecurityScheme) -> str:
-    """Return the header for the credentials of a scheme, in lower case; "" if it has none."""
+    """Return the header for the credentials of a scheme, in lower case; "" if they have none."""
     if scheme.WhichOneof("scheme") != "api_key_security_scheme":
         return "authorization"
     key = scheme.api_key_security_scheme
@@ -128,8 +128,9 @@ class AuthenticatedUser(SimpleUser):
 class Authentication:
     """ASGI middleware that authenticates callers before the body is read.
 
-    Requests without valid credentials get 401. The challenge and the body give the reason why a
-    token was refused, if there is one (RFC 6750 §3). If the authenticator fails, requests get 503.
+    Requests without valid credentials get 401. If the authenticator says why it refused a token,
+    the challenge and the body give that reason (RFC 6750 §3). If the authenticator fails, requests
+    get 503.
 
     An address whose requests are refused too often gets 429 instead of 401. Valid credentials are
     still accepted from it: one client must not lock out others that share its address.
@@ -139,7 +140,7 @@ class Authentication:
         authenticator: Determines the caller from the headers, which have names in lower case;
             repeated headers are joined by a comma (RFC 9110 §5.3).
         public: Exact paths that may be read without authentication.
-        refusals: Counts refused requests by client address; above its limit, they get 429.
+        refusals: Counts refused requests by client address. At the limit, refused requests get 429.
 
     Example:
         ```python
@@ -175,8 +176,8 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on authenticated requests, and those for public paths; refuse others.
 
-        Public paths of a tenant are passed on to anonymous callers, but not with refused
-        credentials.
+        Anonymous requests for a tenant's public paths are passed on; requests with invalid
+        credentials are refused there too.
         """
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -186,7 +187,7 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         headers, address = headers_of(scope), client_address(scope)
-        # on public paths, anonymous reads are let through first; refusals are counted after that
+        # on public paths, refusals are counted below, after anonymous reads have been passed on
         refusals = None if is_open else self._refusals
         result = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
         is_anonymous = self._credential_headers.isdisjoint(headers)
@@ -220,8 +221,8 @@ async def authenticate(
         headers: The headers, or gRPC metadata, with names in lower case.
         scheme: The scheme of `WWW-Authenticate`; see `challenge_scheme`.
         address: The client address, as `network_of` returns it.
-        refusals: Counts refused requests by address; above its limit, they get 429. None for no
-            limit.
+        refusals: Counts refused requests by address. At the limit, refused requests get 429. None
+            for no limit.
     """
     reason: RefusalReason | None = None
     try:
@@ -241,7 +242,7 @@ async def authenticate(
 async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | None:
     """Count a refused request of an address.
 
-    Return a 429 if there were too many, and a 503 if it can't be counted.
+    Return a 429 if there were too many, a 503 if the request can't be counted, or else None.
     """
     bucket = str(hash(address) % ADDRESS_BUCKETS)
     try:
@@ -338,7 +339,7 @@ class ClientKeys:
         self._public = frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its client."""
+        """Pass the request on, with the name of its client in the scope."""
         if scope["type"] == "http" and not is_public(scope, self._public):
             name = named_client(self._client_key, headers_of(scope), *caller_of(scope))
             scope = {**scope, CLIENT: name}
@@ -369,13 +370,13 @@ def client_of(scope: Scope) -> str:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the client's address as the server or its proxy reports it; for IPv6, its network."""
+    """Return the client's address as the server or its proxy reports it; for IPv6, the network."""
     return network_of(str((scope.get("client") or ("",))[0]))
 
 
 @lru_cache(maxsize=1024)
 def network_of(host: str) -> str:
-    """Return the /64 of an IPv6 address, since a machine may own all of it; else *host*.
+    """Return the /64 network of an IPv6 address, since one machine may own all of it; else *host*.
 
     An IPv4-mapped address counts as its IPv4 address.
     """

@@ -13,7 +13,7 @@ from apcore_a2a_server.errors import RateStorageDownError
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 """Methods that only read (RFC 9110 §9.2.1)."""
 TENANT = "apcore_a2a.tenant"
-"""Key of the tenant's name in an ASGI scope, which `TenantPaths` sets."""
+"""Key of the tenant's name in an ASGI scope; `TenantPaths` sets it."""
 
 
 class Refusal(NamedTuple):
@@ -44,7 +44,7 @@ async def refuse(
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path within the application, without the path that it is mounted at."""
+    """Return a request's path within the application, without the application's mount path."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
@@ -52,7 +52,7 @@ def path_of(scope: Scope) -> str:
 def is_public(scope: Scope, public: Collection[str]) -> bool:
     """Return whether a request only reads a *public* path.
 
-    Of a tenant's paths, only those below `/.well-known/` are public, such as that of its card.
+    Of a tenant's paths, only those below `/.well-known/` are public, such as the path of the card.
     """
     if scope["method"] not in SAFE_METHODS:
         return False

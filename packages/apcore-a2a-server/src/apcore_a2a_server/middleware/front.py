@@ -40,7 +40,7 @@ WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed
 
 
 class FrontMiddleware:
-    """ASGI middleware that every request passes first, or right after `TenantPaths`.
+    """ASGI middleware that every request goes through first, or right after `TenantPaths`.
 
     - It logs each response; see `log_request`. Reads of *public* paths are logged at DEBUG.
     - It turns unhandled exceptions into a 500 without details.
@@ -140,7 +140,7 @@ def _trace_of(scope: Scope) -> Trace | None:
 
 
 class AllowedHosts:
-    """The hosts that an agent serves; requests for others are refused.
+    """The hosts that an agent serves; requests for other hosts are refused.
 
     If the host name of a page is made to resolve to the agent's address (DNS rebinding), the
     browser takes the agent for the page's own server. Only the `Host` header shows the difference.
@@ -155,7 +155,7 @@ class AllowedHosts:
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
     def accepts(self, scope: Scope) -> bool:
-        """Return whether a request names one of these hosts, and only one."""
+        """Return whether a request has only one `Host` header, which names one of these hosts."""
         header = b",".join([value for name, value in scope["headers"] if name == b"host"])
         host = host_of(header.decode("latin-1"))
         return host in self._names or (bool(self._suffixes) and host.endswith(self._suffixes))
@@ -181,7 +181,7 @@ def host_of(header: str) -> str:
 def has_foreign_origin(scope: Scope, allowed_origins: Collection[str]) -> bool:
     """Return whether an unsafe request comes from a page of an origin that is not allowed.
 
-    Browsers send `Origin` (RFC 6454 §7) with every such request; other clients do not.
+    Browsers send `Origin` (RFC 6454 §7) with every unsafe request; other clients do not.
 
     Args:
         scope: The ASGI scope of the request.

@@ -1,7 +1,7 @@
 """Responses in one write instead of two.
 
-uvicorn writes the head of a response, and then its body. Each write is a system call and a packet
-of its own; this transport joins them.
+uvicorn writes the head of a response, and then its body. Each write is a separate system call
+and packet; this transport joins the two writes.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from typing import Any
 HEAD_START = b"HTTP/"
 """The beginning of a head (RFC 9112 §4)."""
 MAX_JOINED = 64 * 1024
-"""Maximum size of a write that is joined to a head, in bytes: joining copies it."""
+"""Maximum size of a write that is joined to a head, in bytes: joining copies the data."""
 
 
 class JoinedWrites:
     """A transport that joins the head of a response to the first write after it.
 
-    A head without such a write is written in the next iteration of the event loop.
+    If no write follows, the head is written in the next iteration of the event loop.
 
     Args:
         transport: The transport of the connection.

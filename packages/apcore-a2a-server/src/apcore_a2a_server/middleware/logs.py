@@ -30,15 +30,15 @@ LEVELS = ("debug", "info", "warning", "error")
 CHATTY_LIBRARIES = ("apcore", "httpx", "uvicorn", "watchfiles")
 """Libraries whose INFO records do not help operators."""
 HARDENING_LOGGER = "apcore.schema.hardening"
-"""apcore's logger whose messages contain invalid values."""
-HIDDEN = "the text is hidden; error_texts, or the level DEBUG, shows it"
+"""The logger of apcore whose messages quote values that violate a schema's format."""
+HIDDEN = "the text is hidden; the option error_texts or the log level DEBUG shows it"
 """Replacement for the text of an exception."""
 MAX_CAUSES = 20
 """Maximum number of logged exceptions in a chain of causes."""
 STANDARD_ATTRIBUTES = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 )
-"""Attributes of every log record; others come from `extra`."""
+"""Attributes of every log record; others come from `extra` or `RequestFacts`."""
 
 encode_json = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -71,9 +71,9 @@ class RedactingFormatter(logging.Formatter):
     """Formatter that keeps the data of modules, stores and clients out of the log.
 
     It formats an exception with its type, stack and causes, but without its message, which may
-    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. This
-    is a formatter since formatters see the records of all loggers: apcore, asyncio and the web
-    server log such exceptions, too.
+    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. The
+    class is a formatter because formatters see the records of all loggers: apcore, asyncio and the
+    web server log exceptions, too.
 
     Args:
         formatter: The formatter of redacted records.
@@ -235,7 +235,7 @@ def quoted(value: str) -> str:
 
 
 class JsonFormatter(LineFormatter):
-    """Formatter of JSON objects in ASCII, with all attributes of `extra`."""
+    """Formatter of JSON objects in ASCII, with facts about the request and members of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object for a record."""
@@ -264,7 +264,7 @@ class JsonFormatter(LineFormatter):
 
 @lru_cache(maxsize=4)
 def local_time(second: int, pattern: str) -> str:
-    """Return a time as text; cached, since this takes longer than the rest of a line."""
+    """Return a time as text; cached because formatting it takes longer than the rest of a line."""
     return time.strftime(pattern, time.localtime(second))
 
 
@@ -327,7 +327,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         with self.lock or nullcontext():
             self._waiting.append(response)
             if len(self._waiting) > 1:
-                return  # the first one has scheduled their writing
+                return  # the first waiting response has scheduled `_write_waiting`
         try:
             asyncio.get_running_loop().call_soon(self._write_waiting)
         except RuntimeError:  # there is no event loop
@@ -386,7 +386,7 @@ def log_request(
     Args:
         method: The HTTP method, or `gRPC`.
         path: The path of the request.
-        status: The HTTP status of the response; for gRPC, the one it would have over HTTP.
+        status: The HTTP status of the response; for gRPC, the corresponding HTTP status.
         start: The time at which the request came in, by `time.perf_counter`.
         level: The level of the record.
     """
@@ -397,7 +397,7 @@ def log_request(
     end, created = time.perf_counter(), time.time()
     response = Response(level, method, path, status, start, end, created, facts)
     handler = next(iter(logging.root.handlers), None)
-    # a LogRecord takes longer than everything else: do without one if no other handler would see it
+    # making a LogRecord is the slowest step: skip it if no other handler would see the record
     if isinstance(handler, LineHandler) and handler.is_sole_handler(access_logger, level):
         handler.write(response)
     else:

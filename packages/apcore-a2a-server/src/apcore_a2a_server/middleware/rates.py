@@ -83,8 +83,8 @@ class RateLimiter:
             raise RateStorageDownError from None
 
     async def _count_use(self, *key: str) -> int:
-        # A use that one of several rates refuses must not count for the others, so all are tested
-        # first. A concurrent use may still take the last place before the hit.
+        # If one rate refuses a use, the use must not count for the other rates, so all rates are
+        # tested first. Between `test` and `hit`, a concurrent use may still take the last place.
         for rate in self._rates:
             if not await _resolved(self._strategy.test(rate, *key)):
                 return await self._seconds(rate, *key)

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .errors import TENANT, path_of
 
 AGENT_ROOT = "apcore_a2a.root_path"
-"""Key, in the ASGI scope of a request to a tenant, of the path at which the agent is mounted."""
+"""ASGI scope key of the path at which the agent is mounted; set in requests to tenants."""
 
 
 class TenantPaths:

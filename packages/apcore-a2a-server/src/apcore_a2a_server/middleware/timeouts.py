@@ -130,7 +130,8 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
             self._began_at = self._clock.time()
         self._received += len(data)
         # The parser does not say at which of the received bytes a request begins. If an earlier
-        # request has ended in this read, the new one is counted from the next read on.
+        # request has ended in this read, the overhead of the new one is counted from the next
+        # read on.
         if not self._has_ended_in_read:
             self._overhead += len(data) - self._read_body_size
         if is_arriving and self._is_too_large():

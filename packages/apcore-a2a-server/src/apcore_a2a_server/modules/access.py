@@ -75,8 +75,8 @@ class Access:
         without our steps, for calls that an answer resumes, and for calls that pause for approval,
         since apcore asks for approval before it validates input.
 
-        One call is checked at a time: others wait for the check of a call even if that call is
-        canceled meanwhile. Clients with waiting calls take turns.
+        Calls are checked one at a time. If a call is canceled during its check, the next calls
+        still wait until the check has ended. Clients with waiting calls take turns.
 
         Raises:
             SchemaValidationError: The input does not match the schema.
@@ -149,7 +149,7 @@ def strategy_of(executor: Executor) -> ExecutionStrategy | None:
 
 
 def step_of(executor: Executor, name: str) -> Step | None:
-    """Return the step of the executor's pipeline with this name, if there is one."""
+    """Return the pipeline step called *name*; None if the executor has no such step."""
     steps: Sequence[Step] = getattr(strategy_of(executor), "steps", ())
     return next((step for step in steps if step.name == name), None)
 
@@ -175,7 +175,7 @@ async def _check_acl(acl: Any, skill_id: str, identity: Identity | None) -> Acce
 
 
 def _empty_projection(check: Callable[..., Any]) -> dict[str, Any]:
-    """Return the option that tells *check* that the call has no arguments, if *check* takes it."""
+    """Return the option `projection` for a call without arguments, if *check* has that option."""
     if "projection" not in signature(check).parameters:
         return {}
     from apcore.context import GovernanceProjection  # new in apcore 0.28

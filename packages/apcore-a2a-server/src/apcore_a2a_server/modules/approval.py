@@ -38,8 +38,8 @@ class Approvals:
 
     Args:
         granted: The keys of approved calls (see `call_key`), one for each approval.
-        done: The saved results of approved calls, by key and in order. If an earlier call with the
-            same key has no saved result, that of the third call, for example, is under `key#3`.
+        done: The saved results of approved calls, by key, in the order of the calls. After a call
+            without a saved result, each further result has a key such as `key#3` (third call).
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Approvals:
         self.granted = granted or []
         self.done = done or {}
         self.requested: str | None = None
-        """The key of the last call that needs an approval and does not have it."""
+        """The key of the last call that needed an approval and had none."""
         # In this run: the number of calls by key, and each approved call by the `id()` of
         # its Context. The Context is kept too, since Python reuses the ids of deleted objects.
         self._call_counts: dict[str, int] = {}  # not a Counter: it takes longer to make
         self._approved_calls: dict[int, tuple[object, str, int]] = {}
 
     def use_approval(self, key: str, context: object) -> bool:
-        """Use an approval for a call, and return True; if none is left, set `requested` instead."""
+        """Use an approval for a call, and return True; if none is left, only set `requested`."""
         self._call_counts[key] = self._call_counts.get(key, 0) + 1
         if self._call_counts[key] > self.granted.count(key):
             self.requested = key
@@ -114,7 +114,7 @@ class PipelineRun(Protocol):
         ...
 
     async def admit(self) -> None:
-        """Create the task of a new call, since nothing can refuse the call any more."""
+        """Create the task of a new call, once nothing can refuse the call any more."""
 
     async def begin(self) -> None:
         """Make sure that the task is working, just before the module starts."""
@@ -123,7 +123,7 @@ class PipelineRun(Protocol):
         """Return the name of the output member that clients get as text; None if there is none."""
 
     async def take_report(self, report: Progress | Usage) -> None:
-        """Report progress to readers, or add usage to that of the task."""
+        """Report progress to subscribers, or add usage to the usage of the task."""
 
 
 current_run: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
@@ -174,7 +174,8 @@ class ApprovalPolicy(NamedTuple):
         """Return whether the server has to request approval before it calls *skill*.
 
         Executors without an approval gate do not request approval. If only the YAML of a module
-        requires it, the gate requests it with apcore 0.31 or later and the operator's handler.
+        requires approval, the gate requests it if apcore is 0.31 or later and the handler is the
+        operator's.
         """
         covers_yaml = self.reads_yaml and not self.asks_client
         executor_requests = self.has_gate and (skill.is_gated or covers_yaml)

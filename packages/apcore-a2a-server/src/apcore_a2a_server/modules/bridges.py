@@ -33,7 +33,7 @@ CLOSE_TIMEOUT = 5.0  # seconds
 
 
 def module_of(agent: Any) -> Any:
-    """Return the module that a bridge makes of an agent, function or config; else None."""
+    """Return the module that a bridge makes from an agent, function or config; None if none can."""
     return next((module for make in _makers() if (module := make(agent)) is not None), None)
 
 
@@ -89,15 +89,15 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
 
 
 async def close_modules(modules: Mapping[str, object]) -> None:
-    """Close the modules that have a coroutine function `close`, as modules of agents may.
+    """Close the modules that have a coroutine function `close`.
 
     A `close` that fails, or takes longer than `CLOSE_TIMEOUT`, is logged.
 
     Args:
         modules: The modules by their ids.
     """
-    ids = {id(module): skill_id for skill_id, module in modules.items()}  # each module once
-    closing = [_close(skill_id, modules[skill_id]) for skill_id in ids.values()]
+    skill_ids = {id(module): skill_id for skill_id, module in modules.items()}  # each module once
+    closing = [_close(skill_id, modules[skill_id]) for skill_id in skill_ids.values()]
     await asyncio.gather(*closing, return_exceptions=True)
 
 
@@ -123,7 +123,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise TargetError(f"{path} is larger than {MAX_FILE} bytes")
     if not is_object(content) or not ({"bridge", "adapter", "agent", AGENTS} & content.keys()):
         raise TargetError(
-            f"{path} neither is a bindings file (*.binding.yaml) nor describes agents: "
+            f"{path} is not a bindings file (*.binding.yaml), and describes no agents: "
             f"it has none of the keys bridge, agent and agents\n{TARGET_FORMATS}"
         )
     return content

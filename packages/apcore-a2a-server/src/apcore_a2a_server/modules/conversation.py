@@ -152,7 +152,7 @@ class Conversation:
 MAX_METADATA = 64 * 1024
 """Maximum size of the metadata that a module adds to its task, and of progress data, in bytes."""
 RESERVED_METADATA = frozenset({"skillId", "apcore"})
-"""Members of a task's metadata that are the server's own."""
+"""Members of a task's metadata that only the server may set."""
 
 
 def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -163,7 +163,7 @@ def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if not reported:
         return None
-    # `add_usage` makes JSON of a Usage
+    # `add_usage` converts a Usage to JSON
     usage = {USAGE: add_usage(None, reported[USAGE])} if USAGE in reported else {}
     metadata: dict[str, Any] = to_json({**reported, **usage})
     if reserved := RESERVED_METADATA & metadata.keys():

@@ -17,8 +17,8 @@ UNVALIDATED = frozenset({"computed_fields", "default", "metadata", "serializatio
 def python_patterns(schema: Any) -> Json:
     """Return the patterns of a pydantic model that Python's `re` matches instead of Rust's regex.
 
-    They are read from the schema that pydantic validates with: a JSON Schema has neither the flags
-    of a pattern, nor all aliases of a field, nor the content of a field of pydantic's type `Json`.
+    They are read from pydantic's core schema, because a JSON Schema lacks the flags of patterns,
+    some aliases of fields, and the content of fields of pydantic's type `Json`.
 
     Returns:
         A dict with `patterns`, each with its flags and `TEXT_OPTIONS`, and `has_json`: whether any
@@ -103,7 +103,7 @@ def _references(schema: Any) -> set[str]:
 
 
 def _reachable(name: str, definitions: dict[str, set[str]]) -> set[str]:
-    """Return the definitions to which a definition refers, directly or through others."""
+    """Return the names of the definitions that *name* refers to, directly or through others."""
     reachable, pending = set[str](), [name]
     while pending:
         new_names = definitions.get(pending.pop(), set()) - reachable

@@ -1,8 +1,9 @@
-"""Fairness between clients: calls start in turn, and each client has a share of the places.
+"""Fairness between clients: they take turns to start calls, and each has a share of the places.
 
-A client may exceed its share while others need no places. When others need some, they still get
-their shares. Until calls end, more places than the limit may then be taken: with a share of one
-half, up to 1.5 times the limit.
+A client may exceed its share while others need no places. If all places are taken, a client below
+its share still gets another one, until the places that clients hold within their shares add up to
+the limit. Until calls end, more places than the limit may then be in use: with a share of one half,
+up to 1.5 times the limit.
 """
 
 import asyncio
@@ -63,10 +64,10 @@ def _accept_any(client: str) -> bool:
 
 
 class FairQueue(Generic[T]):
-    """A queue that returns items of its clients in turn, and those of each in order of arrival."""
+    """A queue in which clients take turns; the items of a client leave in order of arrival."""
 
     def __init__(self) -> None:
-        # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
+        # An OrderedDict finds its first key at once; a dict first skips all deleted keys.
         self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
         """The items of each client; the client whose turn is next comes first."""
 
@@ -105,7 +106,7 @@ class FairSemaphore:
 
     Args:
         limit: Maximum number of calls that run at a time; clients below their share may exceed it.
-        share: The fraction of all places that each client can count on; None for no shares.
+        share: The fraction of all places that is the share of a client; None for no shares.
     """
 
     def __init__(self, limit: int, *, share: float | None = None) -> None:
@@ -132,10 +133,10 @@ class FairSemaphore:
 
     def _give_places(self) -> None:
         while self._room.has_place():
-            waiting = self._waiting.pop(self._room.has_place_for)
-            if waiting is None:
+            next_turn = self._waiting.pop(self._room.has_place_for)
+            if next_turn is None:
                 return
-            client, turn = waiting
+            client, turn = next_turn
             if not turn.done():  # else its call was canceled
                 self._holders.append(client)
                 turn.set_result(None)

@@ -1,4 +1,4 @@
-"""The import of a file or Python module by its name in a target."""
+"""Import of the file or Python module that a target names."""
 
 import re
 import sys

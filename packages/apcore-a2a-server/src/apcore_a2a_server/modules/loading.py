@@ -16,15 +16,15 @@ from apcore_a2a_core import clean
 registry_logger = logging.getLogger("apcore.registry.registry")
 
 MODULE_FORMAT = (
-    "A module is a function with type hints below @module (from apcore.decorator import module); "
-    "or the only class in a .py file with a description, pydantic models as input_schema and "
-    "output_schema, and execute(self, inputs, context)."
+    "A module is a function with type hints, decorated with @module (from apcore.decorator import "
+    "module); or the only class in its .py file that has a description, pydantic models as "
+    "input_schema and output_schema, and execute(self, inputs, context)."
 )
 NO_CLASS = "No Module subclass found in file"
 """apcore's message for a file without a class that is a module."""
 CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
 EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
-"""Errors of Python whose messages quote code, but no values, which may be secret."""
+"""Python errors whose messages quote code but not values, because values may be secret."""
 MODULE_HOLDERS = ("APCore", "FastAPIApcore", "Registry", "Executor")
 """Names of classes whose objects hold modules."""
 MAX_SHOWN = 20
@@ -43,8 +43,8 @@ class DeferredError(Exception):
 def load_failures() -> Generator[dict[str, str]]:
     """Collect the reasons why apcore fails to load modules during the block, by module id.
 
-    apcore only logs failures, so a filter reads its log records. The filter sees warnings even if
-    the configured level hides them, and then drops them.
+    apcore only logs failures, so a filter reads its log records. If the configured level hides
+    warnings, the filter still reads them, and then drops them.
     """
     failures: dict[str, str] = {}
     level, effective_level = registry_logger.level, registry_logger.getEffectiveLevel()
@@ -167,7 +167,7 @@ def parse(file: Path) -> ast.Module | None:
 
 
 def reason_of(problem: object) -> str:
-    """Describe a problem without messages of exceptions that may hold secrets."""
+    """Describe a problem, but leave out exception messages that may contain secrets."""
     file = ""
     if isinstance(problem, ModuleLoadError):
         if problem.__cause__ is None:
@@ -185,7 +185,7 @@ def reason_of(problem: object) -> str:
 
 
 def _line_hint(error: BaseException, file: str) -> str:
-    """Return the line of an error in *file*, as the end of a message; "" if it is unknown."""
+    """Return " (line N)" for the line of *file* where an error occurred; "" if it is unknown."""
     number: Any = getattr(error, "lineno", None)
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == file:

@@ -87,7 +87,7 @@ def _annotations(scanned: Any) -> Any:
 
 
 def _read(source: str) -> tuple[str, bytes]:
-    """Return the location of a document, which redirects may have changed, and its bytes.
+    """Return the location of a document, after redirects, and its bytes.
 
     Raises:
         TargetError: The document can't be read.

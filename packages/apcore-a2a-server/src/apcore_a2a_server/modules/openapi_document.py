@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from apcore_a2a_core import clean
-from apcore_a2a_core.files import file_members
+from apcore_a2a_core.files import file_properties
 from apcore_a2a_core.media_types import BINARY
 from apcore_a2a_core.values import is_array, is_object, object_at
 
@@ -405,7 +405,7 @@ def _files(schema: Json, media_type_object: Json) -> dict[str, str]:
         for name, member in (object_at(schema, "properties") or {}).items()
     }
     unencoded = {name: item for name, item in item_schemas.items() if not _is_encoded(item)}
-    files = file_members({"properties": unencoded})
+    files = file_properties({"properties": unencoded})
     for name, media_type in files.items():
         encoding = object_at(media_type_object, "encoding", name) or {}
         declared_type = str(encoding.get("contentType", media_type))

@@ -1,4 +1,4 @@
-"""Threads for synchronous modules, and for slow calls of the server itself.
+"""Threads for synchronous modules, and for slow functions of the server itself.
 
 Clients with waiting calls take turns.
 """
@@ -23,10 +23,10 @@ from .fairness import FairQueue, Room
 T = TypeVar("T")
 
 _outer_loop: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("outer_loop", default=None)
-"""The event loop that started the thread of the current code; None outside of threads.
+"""The event loop that gave the current code to a thread of a pool; None outside such threads.
 
-A task that a thread starts in that event loop has this value, too, although it runs outside of
-threads.
+An asyncio task that such a thread starts in that event loop has this value, too, although the task
+runs outside the threads.
 """
 
 WINDOW = 0.02
@@ -36,10 +36,10 @@ COMPUTING_SHARE = 0.02
 COMPUTING_MEMORY = 0.16
 """Seconds for which a thread counts as computing after a window in which it computed.
 
-Threads that compute take turns of 5 ms, so that one of them may well get no turn in a window.
+Threads that compute take turns of 5 ms, so one of them may get no turn in a window.
 """
 SPARE_THREADS = 2
-"""Threads that may compute beyond the number of cores: now and then one waits for a disk."""
+"""Threads that may compute in addition to one per core: now and then one waits for a disk."""
 LATENESS = 0.008
 """Seconds by which a timer of the event loop may be late; beyond that, the loop counts as late.
 
@@ -56,7 +56,7 @@ HAS_CPU_CLOCKS = hasattr(time, "pthread_getcpuclockid")
 
 
 class ThreadPoolError(RuntimeError):
-    """There is no thread for a synchronous module, and there will be none soon."""
+    """There is no thread for a synchronous module, and none is about to become free."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,9 +68,9 @@ class _Call:
         thread: The thread that makes the call; None until the call starts.
         has_ended: Whether the function has returned or raised.
         is_abandoned: Whether the caller was cancelled, so that the result is dropped.
-        computes_until: Until when the thread counts as computing, by `time.monotonic`, unless a
-            later measurement finds that it still computes. Infinite before the first measurement;
-            0 if `HAS_CPU_CLOCKS` is false.
+        computes_until: Time until which the thread counts as computing, by `time.monotonic`; later
+            measurements may extend it. Infinite before the first measurement; 0 if
+            `HAS_CPU_CLOCKS` is false.
     """
 
     function: Callable[..., Any]
@@ -92,7 +92,7 @@ class _Call:
         thread.calls.put(self)
 
     def measure(self, now: float) -> None:
-        """Find out whether the thread computes, if a window has passed since the last time."""
+        """Find out whether the thread computes, if a window has passed since the previous check."""
         elapsed = now - self._measured_at
         if HAS_CPU_CLOCKS and self.thread is not None and elapsed >= WINDOW:
             cpu_time = self.thread.cpu_time()
@@ -149,14 +149,14 @@ class ThreadPool:
     loop late.
 
     Clients with waiting calls take turns, and the calls of one client start in order. While a
-    client has more than its share of the places, the others still get theirs, so that more than
+    client has more than its share of the places, other clients still get their shares, so more than
     `limit` modules may run: up to 1.5 times as many for a share of one half.
 
     A thread can't be ended from outside. A call that is canceled or times out gives its place to
     the next call and leaves its thread behind: the thread is *stuck* until its module returns, and
-    the result is dropped. When as many threads are stuck as may run, calls are refused. The threads
-    are daemons: a process that ends does not wait for them, as it would for those of
-    `concurrent.futures` or anyio.
+    the result is dropped. The limit and the shares also hold for stuck threads: when they are
+    reached, calls are refused. The threads are daemons: the end of a process waits for threads of
+    `concurrent.futures` or anyio, but not for these.
 
     Args:
         limit: How many modules may run at a time, and how many more threads may be stuck.
@@ -202,7 +202,7 @@ class ThreadPool:
             return self._stuck.total()
 
     def is_full(self, client: str) -> bool:
-        """Return whether another call of *client* is refused, since too many threads are stuck."""
+        """Return whether a call of *client* would be refused because too many threads are stuck."""
         if not self._stuck:
             return False
         with self._lock:
@@ -222,7 +222,7 @@ class ThreadPool:
         """
         loop, outer_loop = asyncio.get_running_loop(), _outer_loop.get()
         if outer_loop is not None and outer_loop is not loop:
-            return function(*args)  # a module called from a module's thread runs there
+            return function(*args)  # a module's call of another module stays in the same thread
         context = copy_context()
         context.run(_outer_loop.set, loop)
         result = loop.create_future()
@@ -272,7 +272,7 @@ class ThreadPool:
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
-        """Return the limits on calls that may start now; empty if every client may start a call."""
+        """Return the rooms where a new call needs a place; empty if any client may start a call."""
         now = time.monotonic()
         computing_limit = min(self._adapted_limit, self.computing_limit)
         if len(self._running) < min(computing_limit, self._limit):
@@ -319,7 +319,7 @@ class ThreadPool:
             loop.call_soon_threadsafe(self._settle, call, result, error)
 
     def _settle(self, call: _Call, result: Any, error: BaseException | None) -> None:
-        """Give a call's result to its caller, and its place to the next call, in the event loop."""
+        """Pass a result to its caller, and start waiting calls; this runs in the event loop."""
         self._running.discard(call)
         if not call.result.done():
             if error is None:
@@ -332,10 +332,10 @@ class ThreadPool:
 
 
 class SideThreads:
-    """Threads for slow calls of the server itself, beside the event loop.
+    """Threads for slow functions of the server itself, beside the event loop.
 
-    They are daemons, like the threads of `ThreadPool`. The event loops of several threads may share
-    them.
+    They are daemons, like the threads of `ThreadPool`. Event loops of different threads may share
+    the same `SideThreads`.
 
     Args:
         number: Maximum number of calls that run at a time; others wait, and clients take turns.

@@ -2,8 +2,8 @@
 
 apcore checks values against a JSON Schema with the library jsonschema, which needs 2^n steps to
 match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n objects.
-Python's regular expressions hold the interpreter lock: neither the event loop nor any other thread
-gets a turn. Therefore, a module instance gets stand-ins for such schemas.
+Python's regular expressions hold the interpreter lock meanwhile, so the event loop and all other
+threads wait. Therefore, `install_stand_ins` replaces schemas with such keywords.
 """
 
 import json
@@ -40,11 +40,11 @@ BACKTRACK_LIMIT = 10_000
 """Maximum number of steps to match a pattern with look-around or back-references, about 1 ms."""
 MAX_VIOLATIONS = 100
 """Maximum number of violations in an error."""
-CHILD = Path(__file__).with_name("validation_child.py")
+CHILD_PROGRAM = Path(__file__).with_name("validation_child.py")
 MAX_SECONDS = 1.0
 """Seconds of CPU time that pydantic may take, after another process has matched the patterns."""
 CHILD_TIMEOUT = 5.0
-"""Seconds after which the process of a check is killed, the start of Python included."""
+"""Seconds, including the start of Python, after which the process of a check is killed."""
 
 DICT_SCHEMA = "_DictSchemaAdapter"
 """Name of the class in which apcore wraps a schema that is a dict."""
@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 class LinearSchema(SchemaStandIn):
-    """Stand-in for a module's JSON Schema, with which jsonschema-rs checks values in linear time.
+    """Stand-in for a module's JSON Schema: jsonschema-rs checks values in linear time.
 
     It has the methods that apcore calls on a schema.
 
@@ -149,9 +149,9 @@ class SeparateSchema(SchemaStandIn):
 class RehearsedSchema(CachedSchema):
     """Stand-in for a pydantic model that takes long to validate some small values.
 
-    Another process first matches every text of a value with the patterns for Python's `re`. The
-    value is validated here only if that ends in time. Values of recursive unions have a maximum
-    depth.
+    Another process first matches every text of a value with the model's patterns for Python's `re`.
+    This process validates the value only if the other process ends in time. Values of recursive
+    unions have a maximum depth.
     """
 
     def __init__(self, model: type[Any], kind: str = "Input") -> None:
@@ -194,9 +194,9 @@ TOO_LONG: Json = {"path": "", "keyword": "pattern", "message": "Takes too long t
 
 
 def check_in_other_process(check: Json, data: Any) -> list[Json]:
-    """Return the violations that `validation_child` finds; `[TOO_LONG]` if its process fails.
+    """Return the violations that `validation_child` finds; `[TOO_LONG]` if the process fails.
 
-    A check that takes too long is a failure: its process is killed. The calling thread waits.
+    A process that takes too long is killed, which counts as a failure. The calling thread waits.
 
     Args:
         check: An object with a `schema` for Python's jsonschema, or the result of
@@ -205,7 +205,7 @@ def check_in_other_process(check: Json, data: Any) -> list[Json]:
     """
     data_as_json = to_jsonable_python(data, bytes_mode="base64", fallback=str)
     request = json.dumps({**check, "data": data_as_json})
-    command = [sys.executable, "-I", str(CHILD)]
+    command = [sys.executable, "-I", str(CHILD_PROGRAM)]
     try:
         child = subprocess.run(  # the command has our own file, and no text of a client
             command, input=request.encode(), capture_output=True, timeout=CHILD_TIMEOUT, check=True
@@ -221,7 +221,7 @@ def needs_stand_in(schema_type: type) -> bool:
     """Return whether `install_stand_ins` may replace a schema with a stand-in.
 
     Args:
-        schema_type: The schema, if it is a model; otherwise its type.
+        schema_type: The schema itself if it is a model class; otherwise the schema's type.
     """
     if schema_type.__name__ == DICT_SCHEMA:
         return True
@@ -230,10 +230,10 @@ def needs_stand_in(schema_type: type) -> bool:
 
 
 def install_stand_ins(skill_id: str, module: Any) -> None:
-    """Give a module instance stand-ins for its schemas whose validation is not bounded.
+    """Replace those schemas of a module instance whose checks may take unbounded time.
 
-    Each pattern that may backtrack is logged in a warning; in schemas that `jsonschema-rs` does not
-    take, every pattern may.
+    A warning is logged for each pattern that may backtrack. In schemas that jsonschema-rs does not
+    take, every pattern may backtrack.
     """
     for name, kind in VALUE_NOUNS.items():
         stand_in = _stand_in(skill_id, getattr(module, name, None), kind)
@@ -267,7 +267,7 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
 SUPERLINEAR = frozenset({"pattern", "patternProperties", "uniqueItems", "format"})
 """Keywords that apcore checks in exponential or quadratic time; `format` because of `email`."""
 LIMITED = f"it gets {BACKTRACK_LIMIT} steps, and input that needs more is refused"
-SEPARATE = "a process of its own matches it at each call, and input that takes long is refused"
+SEPARATE = "a separate process matches it at each call, and input that takes long is refused"
 
 
 def _warn(skill_id: str, patterns: Iterable[str], consequence: str) -> None:
@@ -282,10 +282,10 @@ def _warn(skill_id: str, patterns: Iterable[str], consequence: str) -> None:
 
 
 def json_schema_of(schema: Any) -> Json | None:
-    """Return the JSON Schema that a schema was declared with, if it may need a stand-in.
+    """Return the JSON Schema from which apcore has made a schema, if a stand-in may be needed.
 
-    This is a dict on the module, or the source of a model that apcore has generated from YAML, if
-    the source has keywords of `SUPERLINEAR`.
+    For a schema that is a dict, return the dict. For a model that apcore has generated from YAML,
+    return its source if that has keywords of `SUPERLINEAR`. Otherwise, return None.
     """
     if type(schema).__name__ == DICT_SCHEMA:
         source = schema.model_json_schema()
@@ -299,8 +299,8 @@ def json_schema_of(schema: Any) -> Json | None:
 def keywords_of(schema: Any) -> Iterator[tuple[str, Any]]:
     """Yield the keywords of a schema and of its subschemas, with their values.
 
-    Names of properties, and members of constants, are yielded like keywords, so that callers find
-    too many keywords rather than too few.
+    Names of properties and members of constants are yielded, too: callers get all keywords, but
+    perhaps also other names.
     """
     if is_object(schema):
         yield from schema.items()
@@ -319,7 +319,7 @@ def patterns_of(schema: Any) -> Iterator[str]:
 
 
 def _backtracks(pattern: str) -> bool:
-    """Return whether a pattern needs backtracking, for look-around or back-references."""
+    """Return whether a pattern needs backtracking because it has look-around or back-references."""
     try:
         validator_of({"pattern": pattern}, pattern_options=RegexOptions())
     except ValueError:
@@ -354,7 +354,7 @@ ALIASES = {"falseSchema": "type", "backtrackLimitExceeded": "pattern"}
 
 
 def _violation(error: ValidationError) -> Json:
-    """Return a violation as apcore's errors have it, without the rejected value."""
+    """Return a violation in the format of apcore's errors, without the rejected value."""
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path)
     keyword = ALIASES.get(error.kind.name, error.kind.name)
     if "dependentRequired" in error.schema_path:  # jsonschema-rs reports it as `required`

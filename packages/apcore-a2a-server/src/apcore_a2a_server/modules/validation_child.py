@@ -1,8 +1,8 @@
-"""A program that checks JSON with a schema or with patterns, and is killed when that takes long.
+"""A program that checks JSON with a schema or with patterns, and is killed if that takes too long.
 
-It reads a request with `data`, and with a `schema` or `patterns`, and writes the violations; for
-patterns it writes none, since only the time counts. The program imports none of our modules, and
-only the library that the check needs, so that it starts fast.
+It reads a request: `data` and a `schema`, or `data`, `patterns` and `has_json`. It writes the
+violations; for patterns it writes none, because only the time counts. To start fast, the program
+imports none of our modules, and only the library that the check needs.
 """
 
 import json
@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-SECONDS = 0.1
-"""CPU time that the check may take."""
+MAX_CPU_SECONDS = 0.1
+"""Seconds of CPU time that the check may take."""
 MAX_VIOLATIONS = 100
 
 
@@ -50,8 +50,9 @@ def match(patterns: list[Any], data: Any, *, has_json: bool) -> None:
     Args:
         patterns: The patterns, with flags and options.
         data: The value.
-        has_json: Whether texts may be JSON, whose own texts are then matched too. JSON in JSON
-            can't be deep, since each level doubles the backslashes before a quotation mark.
+        has_json: Whether texts may be JSON; then the texts inside that JSON are matched too. JSON
+            in JSON can't be nested deeply, because each level doubles the backslashes before a
+            quotation mark.
     """
     from pydantic_core import SchemaValidator
 
@@ -80,7 +81,7 @@ def _text_schema(pattern: str, flags: int, options: dict[str, Any]) -> Any:
 def _start_timer() -> None:
     if hasattr(signal, "setitimer"):  # otherwise the parent's timeout ends this process
         # without a handler the signal ends the process at once, even inside `re`
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MAX_CPU_SECONDS)
 
 
 def _violation(error: Any) -> dict[str, str]:

@@ -28,7 +28,7 @@ RETRY_INTERVAL = 0.5
 
 
 class Files(NamedTuple):
-    """A file of modules and its YAML, if any; each has a stamp that differs after an edit."""
+    """A file of modules and its YAML file, if any, with stamps that differ after an edit."""
 
     code: Path
     meta: Path | None
@@ -50,15 +50,15 @@ class LoadedModule(NamedTuple):
 Modules: TypeAlias = dict[str, LoadedModule]
 """The modules of a file, by id."""
 Stamp: TypeAlias = tuple[int, int, int]
-"""Time, size and inode of a file."""
+"""Modification time, size and inode of a file."""
 
 
 async def watch(registry: Registry, folder: Path) -> None:
     """Reload modules of the folder when they change, until cancelled; failures are logged.
 
-    All code of modules runs in a worker thread, including `on_load` and `on_unload`. A new module
-    replaces the old one after it has loaded; if it does not load, the old one stays in service.
-    Modules that were registered or unregistered elsewhere are not changed.
+    All code of modules runs in a worker thread, including `on_load` and `on_unload`. When a file
+    changes, its modules stay in service until the new ones have loaded. Modules that other code
+    has registered or unregistered are not changed.
 
     Args:
         registry: An apcore Registry that has discovered the modules of the folder.
@@ -101,7 +101,7 @@ async def _wait_for_change(folder: Path) -> None:
 
 
 class ReplacedError(Exception):
-    """A module of a file was registered or unregistered elsewhere; its id is the argument."""
+    """Other code has registered or unregistered a module of a file; the argument is its id."""
 
 
 class Reloader:
@@ -128,7 +128,7 @@ class Reloader:
                 await self._reload(file_id, files_by_id.get(file_id))
 
     async def _reload(self, file_id: str, files: Files | None) -> None:
-        """Replace the modules of a file with those that it has now."""
+        """Replace the modules of a file with those that the file defines now."""
         old_modules, new_modules = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
         try:
             self._check_registered(file_id, old_modules)
@@ -147,7 +147,7 @@ class Reloader:
             addition = ", the old one stays" if any(map(self._registry.get, old_modules)) else ""
             verb, extra = "load" if files else "remove", {"event": "module_load_failed"}
             logger.warning("Can't %s %s%s: %s", verb, name, addition, _reason(error), extra=extra)
-            unused = new_modules  # they may have loaded before the registry refused them
+            unused = new_modules  # not empty if the registry has refused them
         else:
             unused = old_modules
             self._loaded[file_id] = new_modules
@@ -170,9 +170,9 @@ class Reloader:
 
 
 def _scan(folder: Path) -> dict[str, Files]:
-    """Return the files that apcore would discover, by the ids that it makes from their paths.
+    """Return the files that apcore would discover, by the ids that apcore makes from their paths.
 
-    A file of bindings has its path itself as the id.
+    The id of a file of bindings is its path in the folder.
     """
     _check_readable(folder)
     files_by_id: dict[str, Files] = {}
@@ -193,14 +193,14 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _check_readable(folder: Path) -> None:
-    """Raise an OSError if the folder can't be read; scan_extensions would return no files."""
+    """Raise an OSError if the folder can't be read; `scan_extensions` would find no files then."""
     next(folder.iterdir(), None)
 
 
 def _already_loaded(
     registry: Registry, files_by_id: dict[str, Files], folder: Path
 ) -> dict[str, Modules]:
-    """Return the modules that the registry has loaded from these files, by file."""
+    """Return the modules that the registry has loaded from these files, by file id."""
     loaded: dict[str, Modules] = {}
     registered = _modules_of(registry)
     for file_id, files in files_by_id.items():
@@ -210,7 +210,7 @@ def _already_loaded(
                 loaded[file_id] = {skill_id: registered[skill_id] for skill_id in ids}
             continue
         module = registry.get(file_id)
-        # apcore imports each extension file as a Python module named `apcore_ext_` plus its stem.
+        # apcore imports an extension file as the Python module `apcore_ext_` plus the file's stem.
         if type(module).__module__ == f"apcore_ext_{files.code.stem}":
             loaded[file_id] = {file_id: LoadedModule(module, _metadata(files))}
         elif creates_modules(files.code):
@@ -306,7 +306,7 @@ def _unload(skill_id: str, module: Any) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error in one line; for a failed load, its cause."""
+    """Return an error as one line of text; a `ModuleLoadError` is replaced by its cause."""
     while isinstance(error, ModuleLoadError) and error.__cause__:
         error = error.__cause__
     return clean(f"{type(error).__name__}: {error}", 300)

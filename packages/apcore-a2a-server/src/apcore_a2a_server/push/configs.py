@@ -38,7 +38,7 @@ SCHEME_RULES: dict[Version, tuple[int, str, str]] = {
 """The maximum number of authentication schemes in each version, their member, and its rule."""
 HEADER_VALUE = re.compile(r"(?! )[\x20-\x7e]{0,4096}(?<! )")
 """A field value of visible ASCII characters and inner spaces (RFC 9110 §5.5)."""
-HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without spaces at its ends"
+HEADER_VALUE_RULE = "must be at most 4096 printable ASCII characters, without spaces at either end"
 
 
 class PushConfigs:

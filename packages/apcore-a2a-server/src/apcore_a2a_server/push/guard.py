@@ -41,14 +41,14 @@ INTERNAL_DOMAINS = frozenset(
 )
 """Top-level domains that exist only inside private networks."""
 LOOPBACK = ip_address("127.0.0.1")
-"""The address that `localhost` stands for if it is not resolved."""
+"""The address used for `localhost` where names are not resolved."""
 NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 NOT_PUBLIC = "The webhook's host must have public addresses only"
 """Unknown names get this message too, so that clients can't find out internal names."""
 LOOKUP_TIMEOUT = 5.0
 """Seconds to wait for a free slot, and as many again for the addresses."""
 MAX_LOOKUPS = 64
-"""Maximum number of lookups at a time; one that times out keeps its slot until it ends."""
+"""Maximum number of lookups at a time, including those that have timed out but still run."""
 MAX_LOOKUPS_PER_PRINCIPAL = 8
 """Maximum number of lookups for one principal at a time."""
 
@@ -178,8 +178,8 @@ class Guard:
         elif self._hosts.has_name(host):
             is_allowed = True
         else:
-            is_single = len(labels) == 1
-            is_internal = is_single or top_label in INTERNAL_DOMAINS or host.endswith(".home.arpa")
+            is_bare = len(labels) == 1  # a name without a domain
+            is_internal = is_bare or top_label in INTERNAL_DOMAINS or host.endswith(".home.arpa")
             # Some resolvers read names with a numeric last label, such as 127.1 and 0x7f000001,
             # as IPv4 addresses.
             is_numeric = NUMERIC_LABEL.fullmatch(top_label) is not None
@@ -189,7 +189,7 @@ class Guard:
 
 
 class Resolver:
-    """The system's resolver, with each lookup in a daemon thread of its own.
+    """The system's resolver; each lookup runs in a separate daemon thread.
 
     `loop.getaddrinfo` uses asyncio's default thread pool, which is small and shared: names that
     resolve slowly, maybe on purpose, would block other work and the exit of the process.

@@ -26,7 +26,7 @@ logger = logging.getLogger("apcore_a2a.push")
 PER_HOST = 8
 """Maximum number of notifications of one owner that are sent to one host at a time."""
 PER_OWNER = 32
-"""Maximum number of notifications of one owner that are sent at a time, to whatever hosts."""
+"""Maximum number of notifications of one owner that are sent at a time, to all hosts together."""
 MAX_CLAIMED = 512
 """Maximum number of notifications that a process holds, including those that wait for a slot."""
 PREFETCH_FACTOR = 2
@@ -55,7 +55,7 @@ class DeliveryQueue:
         self._sender = sender
         self._max_pending = settings.max_pending
         # A claim outlasts the wait for a slot and the attempt after it: otherwise another replica
-        # could deliver a notification that this one is still delivering.
+        # could deliver a notification that this process is still delivering.
         self._max_wait = PREFETCH_FACTOR * settings.timeout
         self._claim_seconds = (PREFETCH_FACTOR + 1) * settings.timeout + CLAIM_MARGIN
         self._deliveries: dict[asyncio.Task[None], Notification] = {}
@@ -164,7 +164,7 @@ class DeliveryQueue:
         self._wake.clear()
         while self._retry_times and self._retry_times[0] <= time.monotonic():
             heappop(self._retry_times)
-        # half of the free places, so that notifications which become due next find some
+        # only half of the free places: the other half is for notifications that become due next
         limit = (MAX_CLAIMED - len(self._deliveries) + 1) // 2
         if not limit:
             return False
@@ -231,7 +231,7 @@ class DeliveryQueue:
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _limit_backlog(self) -> None:
-        """Count pending notifications; fail the webhooks of those beyond an owner's limit."""
+        """Count pending notifications; fail webhooks with notifications beyond an owner's limit."""
         try:
             dead_letter_count = await self._store.limit_backlog(self._max_pending)
         except Exception as error:  # stores may raise anything; the next count tries again

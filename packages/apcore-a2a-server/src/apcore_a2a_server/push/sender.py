@@ -1,4 +1,4 @@
-"""Attempts to deliver notifications, and their results: delivered, retried or failed."""
+"""Delivery attempts for notifications, and their results: delivered, retried or failed."""
 
 import asyncio
 import logging
@@ -19,13 +19,13 @@ from apcore_a2a_server.trace_context import Trace
 from .signing import Signer, notification_body, notification_id, protocol_headers
 from .transport import WebhookResponse, WebhookTransport
 
-if TYPE_CHECKING:  # the spans need an extra
+if TYPE_CHECKING:  # the imported module needs the extra `otel`
     from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger("apcore_a2a.push")
 
 GONE = 410
-"""The status with which a receiver asks for no more notifications."""
+"""The HTTP status of a receiver that wants no more notifications."""
 
 OnResult: TypeAlias = Callable[[AttemptResult, int], None]
 """Callback that takes a result, and the number of notifications with this result."""
@@ -40,9 +40,9 @@ class WebhookSender:
         transport: The transport that posts to URLs.
         signer: The signer of notifications.
         retries: Delays before further attempts, in seconds.
-        on_result: Called with the result of each attempt of `send`, and by the queue for
-            notifications that it gives up or loses.
-        spans: The spans of OpenTelemetry; None if they are off.
+        on_result: Called by `send` with the result of each attempt, and by the queue for
+            notifications that the queue gives up or loses.
+        spans: The source of OpenTelemetry spans; None without OpenTelemetry.
     """
 
     tasks: LiveTasks
@@ -53,15 +53,15 @@ class WebhookSender:
     spans: "Spans | None" = None
 
     async def send(self, notification: Notification, deadline: float) -> float | None:
-        """Make one attempt, unless the deadline has passed or the body needs a deleted task.
+        """Make one attempt, unless the deadline has passed or the task for the body was deleted.
 
         Args:
             notification: The notification to deliver.
-            deadline: The latest time to start, by the clock of the event loop. After it, the claim
-                may have expired, and another replica may deliver the notification.
+            deadline: The latest time to start, by the clock of the event loop. Later, this
+                replica's claim may have expired, so another replica may deliver the notification.
 
         Returns:
-            Seconds until the next attempt; None after the last one, or if none was made.
+            Seconds until the next attempt; None after the last attempt, or if no attempt was made.
         """
         task_span = Trace.read(notification.webhook.trace)
         if task_span is not None:
@@ -84,7 +84,7 @@ class WebhookSender:
         return seconds
 
     async def test(self, notification: Notification, task: Task) -> Attempt:
-        """Make one attempt to deliver a notification that is in no outbox; return its result.
+        """Make one attempt to deliver a notification that is not in an outbox; return the attempt.
 
         Args:
             notification: The notification.
@@ -111,7 +111,7 @@ class WebhookSender:
         if isinstance(payload, Task):
             return payload
         if notification.task is not None or notification.webhook.version == "1.0":
-            return notification.task or Task()  # bodies of 1.0 have only the event
+            return notification.task or Task()  # a 1.0 body has the event but no task
         record = await self.tasks.get(notification.task_id)
         if record is None:
             return None
@@ -161,7 +161,7 @@ class WebhookSender:
         """Mark the webhook as failed, unless it was replaced during the attempt."""
         dead_letter_count = await self.tasks.store.give_up(notification, reason, attempt)
         if dead_letter_count:
-            # the text of a notification names its webhook
+            # as text, a notification is "webhook … of task …"
             message = "The %s has failed: %s; it gets no more notifications"
             logger.warning(message, notification, reason, extra={"event": "webhook_failed"})
         self.on_result("failed", dead_letter_count)

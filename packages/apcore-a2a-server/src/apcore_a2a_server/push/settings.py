@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from apcore_a2a_server.fields import DAY, KINDS, LIST_TYPES, OptionError, check, option
 
 Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
-"""A list of secrets, or a mapping of secrets by the origins of receivers."""
+"""A list of secrets, or a mapping from the origins of receivers to secrets."""
 MIN_SECRET = 24
 """Minimum size of a secret, in bytes (Standard Webhooks, "Symmetric keys")."""
 SECRET_RULE = "whsec_ followed by base64 of at least 24 bytes, as from `openssl rand -base64 32`"
 ANY_RECEIVER = "*"
-"""Written instead of an origin for master secrets, from which other secrets are derived."""
+"""Key of the master secrets, from which secrets for all other receivers are derived."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63}){0,126}\.?", re.IGNORECASE)
 """A host name, as resolvers accept it."""
@@ -29,15 +29,15 @@ class PushSettings:
     """Settings of webhooks; pass them as `push_notifications` instead of `True`.
 
     Each secret of a receiver adds a signature, so that secrets can be rotated. A list has master
-    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). For each other
-    receiver, different secrets are derived from the master secrets, so that no receiver can forge
-    notifications for another. In a mapping, the keys are origins, or `*` for master secrets; a
-    value is a secret or a list of secrets.
+    secrets (`whsec_…`) and secrets of single receivers (`ORIGIN=whsec_…`). The other receivers
+    get secrets that are derived from the master secrets and differ between receivers, so that no
+    receiver can forge notifications for another. In a mapping, the keys are origins, or `*` for
+    master secrets; a value is a secret or a list of secrets.
 
-    Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
-    check the addresses. A webhook fails when its receiver answers 410, when a notification
-    is undelivered after the last of the `retries`, or when more than `max_pending` notifications
-    of its principal are waiting.
+    Hosts and networks named in `allowed_hosts` may be private. A `proxy` resolves host names, so
+    the proxy must check the addresses. A webhook fails when its receiver answers 410, when a
+    notification is undelivered after the last of the `retries`, or when more than `max_pending`
+    notifications of its principal are waiting.
 
     Raises:
         OptionError: A value is invalid.
@@ -118,14 +118,16 @@ def _receiver(text: str) -> str:
 
 
 def _pairs(secrets: Secrets) -> Iterator[tuple[str, Any]]:
-    """Yield each secret with its receiver, as written."""
+    """Yield pairs of a receiver and a secret, as written."""
     if isinstance(secrets, Mapping):
         for receiver, values in secrets.items():
             for value in values if isinstance(values, LIST_TYPES) else [values]:
                 yield str(receiver), value
         return
     if not isinstance(secrets, LIST_TYPES):
-        raise OptionError("secrets", "must be a list of secrets, or a mapping of them by origin")
+        raise OptionError(
+            "secrets", "must be a list of secrets, or a mapping from origins to secrets"
+        )
     for item in secrets:
         receiver, _, secret = str(item).partition("=") if "://" in str(item) else ("*", "", item)
         yield receiver, secret

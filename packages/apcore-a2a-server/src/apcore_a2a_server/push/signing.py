@@ -31,7 +31,7 @@ def notification_body(notification: Notification, task: Task) -> bytes:
 
 
 def protocol_headers(webhook: Webhook) -> Headers:
-    """Return the headers of the protocol, and those with the client's token and credentials."""
+    """Return the protocol's headers, with the token and the credentials of the push config."""
     config = webhook.config
     headers = [
         ("content-type", MEDIA_TYPES[webhook.version]),
@@ -61,9 +61,9 @@ class Signer:
     """Signer of notifications, with different secrets for each receiver.
 
     Args:
-        secrets: The `secrets` of `PushSettings`. A receiver without a secret of its own gets one
-            that is derived from the master secret; without a master secret, its notifications are
-            not signed.
+        secrets: The `secrets` of `PushSettings`. A receiver without a secret of its own gets
+            secrets that are derived from the master secrets; without master secrets, its
+            notifications are not signed.
 
     Example:
         ```python

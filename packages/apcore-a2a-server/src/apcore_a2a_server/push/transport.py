@@ -1,4 +1,4 @@
-"""HTTP transport for webhooks, which posts to checked addresses and uses only response heads."""
+"""HTTP transport that posts to webhooks at checked addresses, and ignores response bodies."""
 
 import asyncio
 import ssl
@@ -26,7 +26,7 @@ KEEP_ALIVE = 15.0
 READ_SIZE = 1024
 """Maximum size of one read, in bytes; other asyncio tasks can run before the next read."""
 MAX_READ = 64 * 1024
-"""Maximum number of bytes that are read of a response, including headers and framing."""
+"""Maximum number of bytes that are read from a response, including headers and framing."""
 
 _principal: ContextVar[str] = ContextVar("apcore_a2a_push_principal")
 """The principal of the current post; httpcore passes no context to its network backend."""
@@ -54,7 +54,7 @@ class WebhookResponse(NamedTuple):
 
 
 class WebhookTransport:
-    """Transport to webhooks, without redirects or the proxies of the environment.
+    """Transport that posts to webhooks; it ignores redirects and proxies of the environment.
 
     Args:
         settings: The timeout, proxy and TLS settings.
@@ -94,9 +94,9 @@ class WebhookTransport:
             failure = "its host can't be resolved now", "unresolved"
         except RefusedError:
             failure = "its address is not allowed", "not_allowed"
-        except Exception as error:  # of httpcore, h11, anyio, ssl or the system: log only its type
+        except Exception as error:  # of httpcore, h11, anyio, ssl or the system: show only its type
             failure = type(error).__name__, "connection"
-        # A status counts even if reading the rest fails: the receiver has decided by then.
+        # A status counts even if reading the body fails: the receiver has decided by then.
         return result or WebhookResponse(0, failure[0], kind=failure[1])
 
     async def close(self) -> None:
@@ -134,8 +134,8 @@ class _BoundedStream(httpcore.AsyncNetworkStream):
             raise httpcore.ReadError("The response is too long")
         data = await self._inner.read(min(max_bytes, READ_SIZE), timeout)
         self._bytes_read += len(data)
-        # A read of buffered TLS data does not suspend: without this, an endless response would
-        # keep the event loop from running anything else until `MAX_READ` bytes are read.
+        # A read of buffered TLS data does not suspend: without this sleep, an endless response
+        # would keep the event loop from running anything else until `MAX_READ` bytes are read.
         await asyncio.sleep(0)
         return data
 
@@ -159,8 +159,7 @@ class _BoundedStream(httpcore.AsyncNetworkStream):
             inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
             return _BoundedStream(inner)
         except asyncio.CancelledError:
-            # httpcore closes the stream if the handshake fails, but not if it is cancelled, which
-            # is how a timeout ends it.
+            # httpcore closes the stream if the handshake fails, but not if a timeout cancels it.
             await self._inner.aclose()
             raise
 
@@ -188,10 +187,10 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address of the host that accepts the connection.
+        """Connect to a host, at the first of its addresses that accepts the connection.
 
         Raises:
-            RefusedError: The host has no address, or one that is not allowed.
+            RefusedError: The host has no address, or has an address that is not allowed.
             BusyError: Too many names are being resolved.
         """
         addresses = (
@@ -199,8 +198,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             if self._guard is None
             else await self._guard.addresses(host, port, _principal.get())
         )
-        # Each address has its share of the time left, so that an address that drops packets leaves
-        # time for the others.
+        # The time left is shared equally, so that an address that drops packets leaves time for the
+        # addresses after it.
         start = time.monotonic()
 
         def timeout_share(addresses_left: int) -> float | None:
@@ -230,7 +229,7 @@ def _webhook_response(response: httpcore.Response) -> WebhookResponse:
 
 
 def _retry_after(value: bytes | None) -> float:
-    """Return the seconds of a `Retry-After` header, a number or a date; 0 if missing or invalid."""
+    """Return the delay that a `Retry-After` header asks for, in seconds; 0 if there is none."""
     text = (value or b"").decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return min(int(text[:9]), MAX_WAIT)

@@ -1,7 +1,7 @@
 """Task stores, their configuration, and the interfaces for new ones.
 
 A new store implements `Store`, which the server uses, or the smaller `TaskStore`, which the server
-adapts. A `Claim` is a task that was claimed; a `ClaimRequest` claims notifications.
+adapts. `Claim` is about tasks, but `ClaimRequest` is about notifications.
 """
 
 from apcore_a2a_core.records import Payload, TaskListResult, TaskRecord, TaskStore, Version

@@ -1,4 +1,4 @@
-"""Artifacts that grow by chunks, and the joining of their texts."""
+"""Functions that append parts to an artifact, and join its texts."""
 
 from collections.abc import Iterable
 from math import inf
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 MAX_JOINED = 16 * 1024
 """Length in characters at which a text part is full, so that further text becomes a new part.
 
-Without a bound, each token of a long text would copy all the tokens before it.
+Without a limit, adding a token to a long text would copy the whole text.
 """
 
 

@@ -22,11 +22,11 @@ from .webhooks import Webhook
 logger = logging.getLogger("apcore_a2a.store")
 
 RECORD_KEY = "apcoreRecord"
-"""Key of a record in the metadata of its task, in a store of the SDK."""
+"""Key in a task's metadata for the fields of its record that a task of the SDK lacks."""
 LIMITS_MESSAGE = (
-    "The task store %s stores tasks, and old ones are never deleted from it. Events, leases "
-    "and idempotency keys are kept in the memory of this process: after a restart streams can't be "
-    "resumed and running tasks are not taken over, and replicas can't share the store. %s"
+    "Old tasks are never deleted from the task store %s. Events, leases and idempotency keys are "
+    "kept in the memory of this process: after a restart, streams can't be resumed and running "
+    "tasks are not taken over, and replicas can't share the store. %s"
 )
 
 
@@ -167,7 +167,7 @@ class ScannedSdkStore(ScannedStore):
 
 
 class SdkStore:
-    """A task store of the official SDK, with our methods to save, get, delete and list records.
+    """An adapter that saves, gets, deletes and lists records in a task store of the official SDK.
 
     A task lacks some fields of a record: these, except the deadline, are stored in the task's
     metadata. Lists are sorted by the time of the last status.
@@ -183,7 +183,7 @@ class SdkStore:
         self._context = ServerCallContext()
 
     async def save(self, record: TaskRecord) -> None:
-        """Save the task with the record in its metadata."""
+        """Save the task, and the record's other fields in the task's metadata."""
         resume = base64.b64encode(record.resume or b"").decode()
         other_fields = [record.owner, record.skill, record.version, resume, record.messages]
         metadata = {**record.task.metadata, RECORD_KEY: other_fields}
@@ -214,7 +214,7 @@ class SdkStore:
 
 
 def _record_from(stored_task: Any) -> TaskRecord | None:
-    """Return the record in the metadata of a task; None for a task of another program."""
+    """Return the record of a stored task; None if another program has stored the task."""
     task: Task = from_sdk(stored_task)
     if RECORD_KEY not in task.metadata:
         return None

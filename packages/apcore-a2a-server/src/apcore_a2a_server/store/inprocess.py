@@ -85,7 +85,7 @@ class InProcessStore(Store):
     async def delete(self, task_id: str) -> bool:
         """Delete a task; return False if there is none."""
 
-    async def ended_tasks(self, owner: str) -> Sequence[str]:
+    async def ended_task_ids(self, owner: str) -> Sequence[str]:
         """Return the ids of an owner's tasks that have ended."""
         cursor: str | None = None
         task_ids: list[str] = []
@@ -99,7 +99,7 @@ class InProcessStore(Store):
 
     async def delete_ended(self, owner: str) -> int:
         """Delete an owner's tasks that have ended, with everything that belongs to them."""
-        task_ids = frozenset(await self.ended_tasks(owner))
+        task_ids = frozenset(await self.ended_task_ids(owner))
         deleted = 0
         for task_id in task_ids:
             async with self._webhook_lock(task_id):  # else a webhook could outlive the task
@@ -207,7 +207,7 @@ class InProcessStore(Store):
             if has_ended and isinstance(error, Exception | BaseExceptionGroup):
                 return False
             task_log.version = change.base
-            # a store that hangs must not hold up a cancellation: the webhook stays then
+            # a store that hangs must not hold up a cancellation, so the webhook stays
             if not isinstance(error, asyncio.CancelledError):
                 await self._undo_webhook(change, previous_webhooks)
             raise
@@ -258,7 +258,7 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Undo the webhook that a change has added or replaced, unless it was edited since."""
+        """Undo the edit of a webhook by a change, unless the webhook was edited again since."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
@@ -345,7 +345,7 @@ class InProcessStore(Store):
 
     @property
     def backlog(self) -> Backlog:
-        """The pending notifications now."""
+        """The current number of pending notifications, and the age of the oldest."""
         return self._outbox.backlog
 
     async def limit_backlog(self, max_pending: int) -> int:
@@ -405,7 +405,7 @@ class InProcessStore(Store):
         return lost_leases
 
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
-        """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
+        """Lease up to *limit* tasks that are orphaned, or paused past their deadline."""
         claims: list[Claim] = []
         claimable = [
             (task_id, task_log, task_log.version)
@@ -435,7 +435,7 @@ class InProcessStore(Store):
         return Lease(task_id, task_log.epoch)
 
     async def _reopen(self, task_id: str, base: int) -> TaskLog:
-        """Return a log for an open task of an earlier process."""
+        """Return a log for an open task that an earlier process has stored."""
         if task_id in self._ended_logs:
             raise StaleError
         record = await self.get(task_id)
@@ -461,7 +461,7 @@ class InProcessStore(Store):
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of the logs of ended tasks, of notifications, attempts and spans."""
+        """About how many bytes the logs of ended tasks, the outbox and the spans take."""
         return self._ended_log_bytes + self._outbox.bytes + self._span_bytes
 
     def evict(
@@ -477,7 +477,7 @@ class InProcessStore(Store):
         return task_id in self._logs or task_id in self._ended_logs
 
     def drop_log(self, task_id: str) -> None:
-        """Delete the log of an ended task, unless it is the newest: its readers still need it."""
+        """Delete the log of an ended task, unless it is the newest, which readers still need."""
         if task_id != next(reversed(self._ended_logs), None):
             self._pop_log(task_id)
 

@@ -37,7 +37,7 @@ REMOVAL_TIMEOUT = 1.0  # seconds; a replica that is not removed is unlisted afte
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
 Describe: TypeAlias = Callable[[], Replica]
-"""Returns the figures of this process as a `Replica`; called from any thread."""
+"""Returns the current `Replica` of this process; called from any thread."""
 
 
 class Heartbeat:
@@ -49,7 +49,7 @@ class Heartbeat:
 
     Args:
         tasks: The live tasks of this process.
-        describe: Returns the `Replica` of this process, to be reported.
+        describe: Returns the `Replica` to report.
         on_renewed: Callback in the server's loop after each renewal. It takes the leases, those
             of them that are lost, and the `time.monotonic()` just before the call to the store.
     """
@@ -83,7 +83,7 @@ class Heartbeat:
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
         async with AsyncExitStack() as stack:
             while True:
-                # The store renews the leases during the call, so their time counts from before it.
+                # Renewal happens during the call, so the leases' time counts from before the call.
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):
@@ -110,14 +110,14 @@ class Heartbeat:
 
 
 class LeaseKeeper:
-    """The background tasks that keep leases, claim orphaned tasks, poll for changes and prune.
+    """Background jobs that renew leases, claim orphaned tasks, poll for changes and prune.
 
     A store that only this process uses needs no renewals: the process never claims a task that it
     runs itself, however long its event loop was held up.
 
     Args:
         tasks: The live tasks of this process.
-        describe: Returns the `Replica` of this process, with its current figures.
+        describe: Returns the current `Replica` of this process.
         on_lost: Callback for each lease that this process has lost.
         on_claim: Resumes or ends a task that this process has claimed.
     """
@@ -227,12 +227,12 @@ class LeaseKeeper:
         while True:
             await asyncio.sleep(PRUNE_INTERVAL * (0.5 + random()))
             try:
-                pruned_tasks = await self._store.prune()
+                pruned_count = await self._store.prune()
             except Exception as error:  # a store may raise anything, and may be back soon
                 reason, extra = type(error).__name__, {"event": "prune_failed"}
                 logger.warning("Old tasks could not be deleted: %s", reason, extra=extra)
             else:
-                logger.debug("Old tasks deleted: %d", pruned_tasks)
+                logger.debug("Old tasks deleted: %d", pruned_count)
 
     async def _poll_changes(self) -> None:
         """Poll for changes by other replicas, to wake readers and stop runs of this process.
@@ -265,7 +265,7 @@ class LeaseKeeper:
         live = self._tasks.current(task_id)
         if live is None:
             self._tasks.waiters.wake(task_id, version)
-        # While this process itself writes a change it holds the lock: the new version is its own.
+        # If the lock is held, this process is writing a change, which may be the new version.
         elif version > live.record.version and not live.lock.locked() and live.lease is not None:
             self._lose(live.lease)
 

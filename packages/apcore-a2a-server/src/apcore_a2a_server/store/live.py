@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_core.data import TaskState
-from apcore_a2a_core.records import Payload, TaskRecord, about_size
+from apcore_a2a_core.records import Payload, TaskRecord, estimated_size
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 from msgspec import Struct, field
 
@@ -38,10 +38,10 @@ OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 
 
 class Waiter:
-    """A reader of one task, which waits for events that it does not have yet.
+    """A reader that waits for new events of one task.
 
-    Use it as a context manager for as long as the task is read: a wake-up between two waits is
-    not lost.
+    Use it as a context manager while the task is read, so that no wake-up between two waits is
+    lost.
 
     Args:
         waiters: The waiters of all tasks.
@@ -99,7 +99,7 @@ class Waiter:
             self._wake = None
 
     def wake(self, version: int) -> None:
-        """End the wait, or the next one, if the task is beyond version `after`."""
+        """End the current wait, or else the next one, if *version* is later than `after`."""
         if version > self.after:
             if self._wake is None:
                 self._was_woken = True
@@ -107,7 +107,7 @@ class Waiter:
                 self._wake.set_result(True)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        # in an empty context: the current one would keep the facts about the request in memory
+        # in an empty context: the current one would keep the request's context variables in memory
         self._timer = loop.call_at(self._deadline, self._on_timer, loop, context=Context())
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -155,8 +155,8 @@ class LiveTask(Struct):
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
-        client: the client that its bytes are counted for; None if it is not known.
-        size: about how many bytes it takes in memory, here or in the store.
+        client: the client that the task's bytes are counted for; None if unknown.
+        size: about how many bytes the task takes in memory, here or in the store.
         kept_size: how many of these bytes are kept here, and not counted by the store.
     """
 
@@ -208,7 +208,7 @@ class LiveTasks:
     ) -> Lease:
         """Store a new task with its first events and webhooks; return the lease to run it.
 
-        The task is counted for *client*, as long as it is live.
+        The task's bytes are counted for *client* while the task is live.
 
         Raises:
             RepeatedError: The same send has already created a task.
@@ -219,13 +219,13 @@ class LiveTasks:
         live = LiveTask(record, client=client)
         self._add(live)
         new_task = NewTask(record, _number_events(payloads, 1), webhooks, key, live.size)
-        # Other requests may find the new task before `create` returns here. Unless the store is
+        # Other requests may find the new task before `store.create` returns. Unless the store is
         # shared, the lock makes them wait until this process knows the lease.
         async with live.lock:
             try:
                 live.lease = await self.store.create(new_task)
             except BaseException as error:  # any error of a user's store, or a cancellation
-                # A durable store may have the task despite a cancellation, so it is kept here too.
+                # A durable store may have the task despite a cancellation: keep the task here too.
                 if isinstance(error, Exception) or not self.store.is_durable:
                     self._remove(record.task.id)
                 raise
@@ -329,14 +329,14 @@ class LiveTasks:
             self.waiters.wake(task_id, sys.maxsize)
 
     def drop_paused(self) -> None:
-        """Drop from memory the paused tasks that can be read from a durable store again."""
+        """Drop the paused tasks of a durable store from memory: they can be read again."""
         if self.store.is_durable:
             for task_id, live in [*self._live.items()]:
                 if live.lease is None and not live.lock.locked():
                     self._remove(task_id)
 
     async def open_tasks(self) -> OpenTasks:
-        """Return figures about open tasks: those of the store, or else those of this process."""
+        """Count the open tasks of all processes if the store can, or else those of this process."""
         stored = await self.store.open_tasks()
         if stored is not None:
             return stored
@@ -352,7 +352,7 @@ class LiveTasks:
         return self._bytes_of.get(client, 0)
 
     def count_for(self, client: str, task_id: str) -> None:
-        """Count a task for *client*, as long as it is live."""
+        """Count the bytes of a task for *client* while the task is live."""
         live = self._live.get(task_id)
         if live is not None:
             size, kept_size = live.size, live.kept_size
@@ -373,7 +373,7 @@ class LiveTasks:
             self._count(live, 0, 0)
 
     def _count(self, live: LiveTask, size: int, kept_size: int) -> None:
-        """Count a task that takes *size* bytes in all, and *kept_size* bytes here."""
+        """Count *size* bytes for a task; *kept_size* of them are kept here."""
         self.kept_bytes += kept_size - live.kept_size
         client_bytes = self._bytes_of.get(live.client, 0) + size - live.size
         if client_bytes:
@@ -383,7 +383,7 @@ class LiveTasks:
         live.size, live.kept_size = size, kept_size
 
     def _drop_call(self, record: TaskRecord) -> None:
-        """Drop the packed call unless the task is paused: claims read `resume` from the store."""
+        """Drop the call in `resume` unless the task is paused: claims read it from the store."""
         if record.task.status.state not in PAUSED:
             record.resume = None
 
@@ -460,8 +460,8 @@ class LiveTasks:
     async def wait_until_settled(self, task_id: str) -> TaskRecord:
         """Wait until a task has ended or paused; return its record.
 
-        If this process wrote the end or pause, the record is not read back. A task that this
-        process has lost is still waited for: it will be claimed again.
+        If this process wrote the end or pause, the record is not read back. If this process loses
+        the task's lease, the wait goes on: the task will be claimed again.
 
         Raises:
             TaskNotFoundError: The task was deleted.
@@ -492,7 +492,7 @@ class LiveTasks:
 def _size(record: TaskRecord) -> int:
     """Return about how many bytes a record takes."""
     is_paused = record.task.status.state in PAUSED
-    return about_size(record.task) + (len(record.resume or b"") if is_paused else 0)
+    return estimated_size(record.task) + (len(record.resume or b"") if is_paused else 0)
 
 
 def _number_events(payloads: Sequence[Payload], first_version: int) -> list[Event]:

@@ -52,7 +52,7 @@ class _Conversation(Struct, gc=False):
     messages: tuple[_Message, ...] = ()
     message_bytes: int = 0
     """The number of bytes of its messages."""
-    open_tasks: int = 0
+    open_count: int = 0
     """The number of its tasks that have not ended."""
     expires: float | None = None
 
@@ -69,13 +69,13 @@ class InMemoryTaskStore(InProcessStore):
     """A store that keeps tasks in a dict, as bytes, until their conversation expires.
 
     A conversation expires `ttl` seconds after the last of its tasks has ended; all of its tasks
-    are then deleted. No method of this class awaits between its accesses to tasks, so one event
-    loop needs no lock. Returned records are copies.
+    are then deleted. No method of this class awaits between its accesses to tasks, so no lock is
+    needed in one event loop. Returned records are copies.
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
-        max_capacity: Maximum number of tasks. At this number, expired tasks are deleted, or else
-            the oldest ended one, if possible of the new task's owner; open tasks stay.
+        max_capacity: Maximum number of tasks. If a new task would exceed it, expired tasks are
+            deleted, or else the oldest ended task, if possible of the same owner. Open tasks stay.
         max_history: Number of latest messages that a conversation keeps.
 
     Example:
@@ -211,7 +211,7 @@ class InMemoryTaskStore(InProcessStore):
         return Page([stored.record() for stored in stored_tasks[: query.limit]], next_cursor, total)
 
     def _indexes(self, query: Query) -> Iterable[TaskIndex]:
-        """Return the indexes of the tasks of a query's owners and contexts."""
+        """Return the indexes of the tasks that a query's owner and context select."""
         owner, context_id, prefix = query.owner, query.context_id, query.owner_prefix
         if not context_id:
             if owner is not None:
@@ -234,7 +234,7 @@ class InMemoryTaskStore(InProcessStore):
             return []
         return [read_json(Message, body) for body in context.bodies[-limit:]]
 
-    async def ended_tasks(self, owner: str) -> Sequence[str]:
+    async def ended_task_ids(self, owner: str) -> Sequence[str]:
         """Return the ids of an owner's tasks that have ended."""
         index = self._owners.get(owner)
         return [] if index is None else [stored.id for stored in index.ended_tasks()]
@@ -270,7 +270,7 @@ class InMemoryTaskStore(InProcessStore):
         return sum(bool(webhook.failure) for webhook in webhooks)
 
     async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
-        """Replace all webhooks of the task by one."""
+        """Replace all webhooks of the task with one."""
         await self.save_webhooks(task_id, [Webhook(config)])
 
     async def get_push_config(self, task_id: str) -> TaskPushNotificationConfig | None:
@@ -285,7 +285,7 @@ class InMemoryTaskStore(InProcessStore):
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of all tasks and conversations, and of all that the base class counts."""
+        """About how many bytes tasks, conversations and the data of the base class take."""
         return super().kept_bytes + self._bytes + self._messages.bytes
 
     def evict(
@@ -293,7 +293,7 @@ class InMemoryTaskStore(InProcessStore):
     ) -> None:
         """Delete ended tasks until *size* bytes are freed.
 
-        Tasks of owners that exceed the share go first, then those of *owner*, then all others.
+        Tasks of owners above *share* go first, then those of *owner*, then all others.
         """
         target, limit = self.kept_bytes - size, inf if share is None else share
         bytes_of = self._ended_bytes
@@ -382,7 +382,7 @@ class InMemoryTaskStore(InProcessStore):
     def _count_messages(
         self, context: _Conversation, dropped: Sequence[bytes], added: Sequence[bytes]
     ) -> None:
-        """Count messages that are dropped from a conversation, and added to it."""
+        """Update the byte counts for *dropped* and *added* messages of a conversation."""
         context.message_bytes += sum(map(len, added)) - sum(map(len, dropped))
         self._messages.replace(dropped, added)
 
@@ -399,7 +399,7 @@ class InMemoryTaskStore(InProcessStore):
             self._by_end[stored.id] = None
             self._ended_bytes[owner] += size + sum(map(len, stored.large))
         else:
-            context.open_tasks += 1
+            context.open_count += 1
         self._bytes += size
         if stored.large:
             self._messages.replace((), stored.large)
@@ -416,7 +416,7 @@ class InMemoryTaskStore(InProcessStore):
             if not self._ended_bytes[owner]:
                 del self._ended_bytes[owner]
         else:
-            context.open_tasks -= 1
+            context.open_count -= 1
         self._bytes -= size
         if stored.large:
             self._messages.replace(stored.large, ())
@@ -426,7 +426,7 @@ class InMemoryTaskStore(InProcessStore):
         if context.expires is not None:
             del self._expiring[context.key]
             context.expires = None
-        if not context.open_tasks:
+        if not context.open_count:
             context.expires = time.monotonic() + self._ttl
             self._expiring[context.key] = None
             if self._sweep_timer is None or self._loop is None or not self._loop.is_running():
@@ -447,16 +447,16 @@ class InMemoryTaskStore(InProcessStore):
         self._evict(own_task.id if own_task else next(iter(self._by_end)))
 
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str]) -> str | None:
-        """Return the id of the oldest ended task that is not in *kept_ids*; *owners* come first."""
+        """Return the id of the oldest ended task not in *kept_ids*, preferably one of *owners*."""
         indexes = (self._owners[owner] for owner in owners if owner in self._owners)
         ended_tasks = chain.from_iterable(index.ended_tasks() for index in indexes)
         ended_ids = chain((stored.id for stored in ended_tasks), self._by_end)
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
-        """Delete an ended task and, if its conversation has open tasks, its messages in it."""
+        """Delete an ended task, and its messages too if its conversation has open tasks."""
         context = self._contexts[self._tasks[task_id].key]
-        if context.open_tasks:
+        if context.open_count:
             remaining = tuple(message for message in context.messages if message[0] != task_id)
             self._set_messages(context, remaining)
         self._drop(task_id)
@@ -488,7 +488,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _sweep_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        # in an empty `Context`: a copy of the current one would keep the inputs of a run
+        # in an empty `Context`: a copy of the current one would keep a run's inputs in memory
         self._sweep_timer = self._loop.call_later(seconds, self._on_sweep, context=Context())
 
     def _on_sweep(self) -> None:

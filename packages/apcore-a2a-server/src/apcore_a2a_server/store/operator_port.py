@@ -10,11 +10,11 @@ from .replicas import Replica
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
-    """Figures about the tasks that have not ended, by state.
+    """The number and the age of tasks that have not ended.
 
     Attributes:
-        counts: The number of tasks.
-        oldest: The time of the oldest status, in seconds since 1970.
+        counts: The number of tasks by state.
+        oldest: The time of the oldest status by state, in seconds since 1970.
     """
 
     counts: Mapping[TaskState, int]
@@ -25,7 +25,7 @@ class OperatorPort:
     """Methods for operators; a store need not override those that it does not support."""
 
     async def open_tasks(self) -> OpenTasks | None:
-        """Return figures about the open tasks of all processes; None if they are not counted."""
+        """Count the open tasks of all processes; return None if the store can't count them."""
         return None
 
     async def count_failed_webhooks(self) -> int | None:

@@ -94,12 +94,13 @@ class WebhookQueue:
 
 @dataclass(slots=True)
 class WebhookHistory:
-    """The last attempts of a webhook, and what was given up when it last failed.
+    """The last attempts of a webhook, and the first notification that was given up.
 
     Attributes:
         config: the push config of the webhook.
         attempts: the attempts as text.
-        given_up_version: the version of the first notification that was given up then; 0 for none.
+        given_up_version: the version of the first notification that was given up when the
+            webhook last failed; 0 for none.
     """
 
     config: TaskPushNotificationConfig
@@ -166,7 +167,7 @@ class Outbox:
                 self._schedule(queue, 0)
 
     def requeue(self, record: TaskRecord, webhook: Webhook, events: Sequence[Event]) -> int:
-        """Add notifications of earlier *events* for a webhook; return how many are pending then.
+        """Add notifications of earlier *events* for a webhook; return how many are pending now.
 
         A webhook of protocol 0.3 gets the task as it is at delivery, with the event's status.
         """
@@ -204,7 +205,7 @@ class Outbox:
                 self._restart(queue)
 
     def claim(self, request: ClaimRequest) -> list[Notification]:
-        """Claim due notifications from one owner after the other."""
+        """Claim due notifications of one owner after another."""
         self._move_due()
         claimed: list[Notification] = []
         busy_owners, busy_hosts = {*request.owners}, {*request.hosts}

@@ -20,10 +20,10 @@ class OutboxPort(ABC):
     _backlog = Backlog()
 
     def on_notification(self, listener: Callable[[], None]) -> None:
-        """Set the callback for notifications that a method of this store makes due.
+        """Set the listener, which is called when a method of this store makes a notification due.
 
-        Poll as well: the callback is not called for notifications that other processes add, nor
-        when a postponed notification becomes due, and some stores do not call it in `settle`.
+        Poll as well: the listener is not called when another process adds a notification, or when
+        a postponed one becomes due. Some stores do not call it in `settle`.
         """
         self._on_notification = listener
 
@@ -80,7 +80,7 @@ class OutboxPort(ABC):
 
     @property
     def backlog(self) -> Backlog:
-        """Figures about the pending notifications, as of the last count."""
+        """The number of pending notifications at the last count, and the age of the oldest."""
         return self._backlog
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """Page tokens: sealed positions in a list of tasks.
 
-A store numbers the tasks of all owners, so a bare number would reveal how many tasks others have.
+A store numbers the tasks of all owners in one sequence, so a bare number would tell an owner how
+many tasks others have.
 """
 
 import hmac

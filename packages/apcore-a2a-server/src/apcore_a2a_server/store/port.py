@@ -232,12 +232,12 @@ class Change(Struct):
 class Retention:
     """How much history a store keeps.
 
-    A durable store deletes conversations whose tasks all ended more than `log_ttl` ago, together
+    A durable store deletes conversations whose tasks all ended over `log_ttl` seconds ago, together
     with these tasks and their event logs. It also deletes the oldest ended tasks beyond `max_logs`.
     For an in-process store, these values apply to the logs, not to the tasks.
 
     Attributes:
-        max_logs: the number of ended tasks, or of their logs.
+        max_logs: the maximum number of ended tasks, or of their logs.
         log_ttl: seconds that an ended task, or its log, is kept.
         max_events: the number of latest events that a log always keeps. A log with more than twice
             as many is cut down to this number; readers that need older ones get a snapshot of the
@@ -312,7 +312,7 @@ class Store(OperatorPort, OutboxPort):
     async def now(self) -> float:
         """Return the time by the store's clock, in seconds since 1970.
 
-        Deadlines of paused tasks are compared with it: the clocks of replicas may differ.
+        Deadlines of paused tasks are compared with this time, as the clocks of replicas may differ.
         """
         return time.time()
 
@@ -333,7 +333,7 @@ class Store(OperatorPort, OutboxPort):
         A task that pauses or ends loses its lease.
 
         Raises:
-            StaleError: The task has another version than the change was made from, or is gone.
+            StaleError: The task no longer has the version `base` of the change, or was deleted.
             LeaseLostError: The task was leased again.
             NotSavedError: The task has ended in this process, but its end could not be saved.
             InvalidParamsError: The task has too many webhooks to add one.
@@ -395,14 +395,14 @@ class Store(OperatorPort, OutboxPort):
             task_id: The task's id.
             webhooks: The new webhooks.
             expected: The webhooks that the task must still have: other processes may have changed
-                them. None if it may have any.
+                them. None to skip this check.
 
         Raises:
             StaleError: The task has other webhooks than *expected*, or was deleted.
         """
 
     async def edit_webhooks(self, task_id: str, edit: EditWebhooks) -> None:
-        """Replace the webhooks of a task by the result of *edit*.
+        """Replace the webhooks of a task with the result of *edit*.
 
         Raises:
             TaskNotFoundError: The task was deleted.
@@ -468,7 +468,7 @@ class Store(OperatorPort, OutboxPort):
 
     @abstractmethod
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline.
+        """Lease up to *limit* tasks that are orphaned, or paused past their deadline.
 
         An orphaned task that can be run again (its record has `resume`) is claimed only after the
         pause in `restart_pauses` that follows the last start of its module.

@@ -1,4 +1,4 @@
-"""Conversion to JSON of the protobuf bodies of durable stores up to schema version 3.
+"""Conversion to JSON of protobuf bodies, which durable stores had up to schema version 3.
 
 Only migrations import this module.
 """

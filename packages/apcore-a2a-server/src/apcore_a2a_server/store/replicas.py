@@ -26,7 +26,7 @@ class Replica(Struct, frozen=True, kw_only=True):
         started_at: when it started, in seconds since 1970 by its own clock.
         seen_at: when it last reported itself, in seconds since 1970.
         is_draining: whether it is shutting down.
-        leases: how many tasks it has a lease of.
+        leases: how many leases it has.
         running: how many runs it has.
     """
 

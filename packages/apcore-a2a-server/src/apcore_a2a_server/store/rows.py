@@ -38,10 +38,10 @@ STATES = {number: state for state, number in NUMBERS.items()}
 
 
 def task_columns(record: TaskRecord) -> dict[str, Any]:
-    """Return the columns of a task without its owner.
+    """Return the columns of a task, except its owner.
 
-    Large messages of the history are stored in rows of their own, and the body has gaps instead.
-    The rows are found by `record.first`: if it is negative (unknown), the body has no gaps.
+    Large messages of the history are stored in separate rows, and the body has gaps instead. The
+    rows are found by `record.first`; if it is negative (unknown), the body has all messages.
     """
     task = record.task
     return {
@@ -73,7 +73,7 @@ def change_columns(change: Change) -> dict[str, Any]:
 
 
 def event_columns(event: Event) -> dict[str, Any]:
-    """Return the columns of an event without its task."""
+    """Return the columns of an event, except its task."""
     return {"version": event.version, "body": pack_payload(event.payload)}
 
 
@@ -92,16 +92,16 @@ def missing_messages(task: Task, earlier_count: int = 0) -> dict[str, Any] | Non
 
 
 def fill_gaps(task: Task, bodies: Sequence[bytes]) -> None:
-    """Put the messages that the query of `missing_messages` has returned into a history."""
+    """Fill a history's gaps with the messages that the query of `missing_messages` has returned."""
     fill(task, bodies, gaps(task)[0])
 
 
 def webhook_columns(webhook: Webhook, attempts: Mapping[bytes, str]) -> dict[str, Any]:
-    """Return the columns of a webhook without its task.
+    """Return the columns of a webhook, except its task.
 
     Args:
         webhook: The webhook.
-        attempts: The attempts of webhooks as text, by the body of the webhook.
+        attempts: The attempts of webhooks as text, by webhook body.
     """
     body = dump_json(webhook.config)
     return {
@@ -138,7 +138,7 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
 
 
 def open_tasks_from(rows: Iterable[Any]) -> OpenTasks:
-    """Return the figures of open tasks, from rows with a state, a count and the oldest time."""
+    """Return the open tasks by state, from rows with a state, a count and the oldest time."""
     counts, oldest_times = Counter[TaskState](), dict[TaskState, float]()
     for number, count, oldest in rows:
         state = STATES[number]
@@ -243,7 +243,7 @@ def sql_conditions(
 def _owner_parameters(
     owner: str | None, prefix: str, encode_owner: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """Return the parameters for an owner, or for all whose names begin with a prefix."""
+    """Return the parameters for an owner, or for all owners whose names begin with a prefix."""
     return {
         "owner": encode_owner(prefix if owner is None else owner),
         "owner_end": encode_owner(prefix_end(prefix)),
@@ -260,7 +260,7 @@ def prefix_end(prefix: str) -> str:
 
 @cache
 def with_conditions(block: str, conditions: tuple[str, ...], order: str) -> str:
-    """Return the SQL of *block*, which lists or counts rows, with its conditions and order."""
+    """Fill conditions and an order into *block*, a statement that lists or counts rows."""
     return block.format(conditions=" AND ".join(conditions) or "TRUE", order=order)
 
 

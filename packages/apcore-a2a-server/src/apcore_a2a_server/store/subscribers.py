@@ -1,7 +1,7 @@
-"""Readers of a task's events: each is a position in the event log, not a queue.
+"""Readers of a task's events: each reader is a position in the event log, not a queue.
 
-A reader never delays the run. If the events after its position were deleted, it gets a snapshot of
-the task; a reader can resume from the last version that it saw.
+A reader never delays the task's run. If the events after its position were deleted, it gets a
+snapshot of the task. A reader can resume from the last version that it saw.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,9 +16,9 @@ from .live import LiveTasks, Waiter
 from .port import Event
 
 EventBatches: TypeAlias = AsyncGenerator[Sequence[Event]]
-"""A stream of events; each item is a batch of the next ones, in their order.
+"""A stream of events; each item is a batch of consecutive events.
 
-An empty batch is a keep-alive, after a time without events.
+An empty batch is a keep-alive: it follows a time without events.
 """
 
 
@@ -32,15 +32,15 @@ async def follow(
     on_pause: Callable[[], None] | None = None,
     idle: float = 15,
 ) -> EventBatches:
-    """Yield the events of a task after version *after*, until the task is in a state of *until*.
+    """Yield the events of a task after version *after*, until its state is one of *until*.
 
     Args:
         tasks: The live tasks of this process.
         task_id: The task's id.
         after: The last version that the reader has.
         first: An event to begin with: a snapshot of the task at version *after*.
-        until: The states in which the stream ends: `SETTLED`, or `TERMINAL` to read on at a pause.
-            The stream ends too if the task is deleted.
+        until: The states in which the stream ends: `SETTLED`, or `TERMINAL` to go on after a pause.
+            The stream also ends if the task is deleted.
         on_pause: Called whenever the reader of a paused task begins to wait for more events.
         idle: Seconds without an event after which a keep-alive is yielded.
     """
@@ -59,7 +59,7 @@ async def follow(
                 if _is_end(events[-1]):
                     return
             # If the task runs here, its next event will wake this reader. Otherwise read to the end
-            # of the log, and only then look whether the task has ended or paused.
+            # of the log, and only then check whether the task has ended or paused.
             live = tasks.current(task_id)
             if live is not None and live.record.version > waiter.after:
                 continue
@@ -88,8 +88,8 @@ async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | N
     """Return the state of a task, for a reader whose last version is *after*.
 
     Returns:
-        The state; `WORKING`, so that the reader reads on, if the task has later events; None if the
-        task has been deleted, or is not live in a store that is not durable.
+        The state; `WORKING` if the task has later events, so that the reader reads on; None if the
+        task was deleted, or if it is not live and the store is not durable.
     """
     live = tasks.current(task_id)
     record = live.record if live is not None else None
@@ -109,6 +109,6 @@ async def last_status(record: TaskRecord) -> EventBatches:
 
 def snapshot(record: TaskRecord) -> Event:
     """Return an event with the whole task as it is now."""
-    # a run adds chunks to the lists of parts, so the snapshot needs copies of them
+    # a run adds chunks to the lists of parts, so the snapshot has copies of these lists
     artifacts = [replace(artifact, parts=[*artifact.parts]) for artifact in record.task.artifacts]
     return Event(record.version, replace(record.task, artifacts=artifacts))

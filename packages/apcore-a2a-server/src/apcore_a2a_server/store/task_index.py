@@ -20,10 +20,13 @@ Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
 MAX_UNSORTED = 100
-"""Number of tasks above which an index moves ended tasks to lists, which take more memory."""
+"""Number of tasks above which an index moves ended tasks from its dict to sorted lists.
+
+Lists take more memory.
+"""
 
 MAX_BLOCK = 512
-"""Maximum number of items in a block of a `Listing`, so that adding an item moves few others."""
+"""Maximum number of items in a block of a `SortedList`: adding an item moves few others."""
 
 MAX_POSITION = 2**63 - 1
 """A position above those of all tasks: a query without a cursor begins there."""
@@ -46,7 +49,7 @@ class StoredTask(Struct, gc=False):
     Attributes:
         key: the key of its conversation.
         data: the task, with gaps for the large messages of its history.
-        large: the large messages; its conversation has the same objects.
+        large: the large messages as bytes, which the task shares with its conversation.
         time: the time of its status, in seconds since 1970.
         created: the number of the save that created it.
         updated: the number of its last save.
@@ -85,7 +88,7 @@ class StoredTask(Struct, gc=False):
         return self.state in TERMINAL
 
 
-class Listing(Generic[T]):
+class SortedList(Generic[T]):
     """Items sorted by their unique numbers.
 
     Most items are added at the end, and removed at the beginning.
@@ -95,9 +98,9 @@ class Listing(Generic[T]):
 
     Example:
         ```python
-        from apcore_a2a_server.store.task_index import Listing
+        from apcore_a2a_server.store.task_index import SortedList
 
-        names = Listing(len)
+        names = SortedList(len)
         for name in ("Ada", "Bo", "Grace"):
             names.add(name)
         print([*names.before(5)], len(names))
@@ -180,18 +183,18 @@ class Listing(Generic[T]):
 
 
 class EndedTasks:
-    """The tasks of an index that have ended in one state, in sorted lists."""
+    """The tasks of an index in one terminal state, as sorted lists."""
 
     __slots__ = ("_disorder", "created", "updated")
 
     def __init__(self) -> None:
-        self.created: Listing[StoredTask] = Listing(_created)
-        self.updated: Listing[StoredTask] = Listing(_updated)
+        self.created: SortedList[StoredTask] = SortedList(_created)
+        self.updated: SortedList[StoredTask] = SortedList(_updated)
         self._disorder = 0
-        """`updated` of the last task with an earlier time than the task before it; 0 for none."""
+        """`updated` of the last task whose time is before that of the previous task; 0 if none."""
 
     def add(self, task: StoredTask) -> None:
-        """Add a task that has ended after those added before."""
+        """Add a task; the tasks that were added before must have ended earlier."""
         last = self.updated.last
         if last is not None and task.time < last.time:
             self._disorder = task.updated
@@ -218,7 +221,7 @@ class TaskIndex(Struct, gc=False):
     """The tasks of one owner, or of one conversation.
 
     Attributes:
-        unsorted: tasks by id: all, or if `ended_by_state` is used, only those that have not ended.
+        unsorted: tasks by id: if `ended_by_state` is set, the open tasks; otherwise, all tasks.
         ended_by_state: sorted lists of the ended tasks, if there are many tasks.
     """
 
@@ -284,20 +287,24 @@ class TaskIndex(Struct, gc=False):
         """Return the tasks that match a query's state and time, newest first, and how many match.
 
         Args:
-            query: A query that the owner and the context of all these tasks match.
+            query: A query whose owner and context all tasks of this index match.
             position: Only tasks with a lower number are returned; all that match are counted.
         """
         get_number, since = attrgetter(query.order), query.after or 0
         ended_lists = self._lists(query.state)
-        searched: Iterable[StoredTask] = self.unsorted.values()
-        # only lists in the order of their times can be cut off at `since`
+        candidates: Iterable[StoredTask] = self.unsorted.values()
+        # a list can be cut off at `since` only if its tasks are in the order of their times
         if since and not (
             query.order == "updated" and all(tasks.is_in_order for tasks in ended_lists)
         ):
-            searched = chain(searched, *(tasks.since(since) for tasks in ended_lists))
+            candidates = chain(candidates, *(tasks.since(since) for tasks in ended_lists))
             ended_lists = []
         matches = sorted(
-            (task for task in searched if query.state in (None, task.state) and task.time >= since),
+            (
+                task
+                for task in candidates
+                if query.state in (None, task.state) and task.time >= since
+            ),
             key=get_number,
             reverse=True,
         )
@@ -305,10 +312,10 @@ class TaskIndex(Struct, gc=False):
         sorted_parts: list[Iterable[StoredTask]] = []
         sorted_parts.append(task for task in matches if get_number(task) < position)
         for ended_tasks in ended_lists:
-            listing: Listing[StoredTask] = getattr(ended_tasks, query.order)
-            total += len(listing) - listing.count_before(since, _time)
+            sorted_list: SortedList[StoredTask] = getattr(ended_tasks, query.order)
+            total += len(sorted_list) - sorted_list.count_before(since, _time)
             sorted_parts.append(
-                takewhile(lambda task: task.time >= since, listing.before(position))
+                takewhile(lambda task: task.time >= since, sorted_list.before(position))
             )
         return merge(*sorted_parts, key=get_number, reverse=True), total
 
@@ -318,10 +325,10 @@ def _has_ended(task: StoredTask) -> bool:
 
 
 class MessageBytes:
-    """Counter of the bytes of messages; large ones are shared by a task and its conversation.
+    """Counter of message bytes; large messages are shared by a task and its conversation.
 
     Attributes:
-        bytes: the number of bytes of all messages that are in use; a shared one counts once.
+        bytes: the number of bytes of all messages in use; a shared message counts once.
     """
 
     def __init__(self) -> None:
@@ -354,8 +361,7 @@ def large_messages(
 
     Args:
         task: The task with the history.
-        known_messages: Messages that are converted already, since converting takes some 2 ms for
-            each megabyte.
+        known_messages: Messages whose JSON is known; making it takes some 2 ms per megabyte.
         kept_bodies: The bytes of messages that are kept in memory already.
     """
     encoded_messages: list[Encoded] = []

@@ -30,7 +30,7 @@ class TaskLog(Struct):
     """The spans of its runs and waits so far."""
 
     def is_claimable(self) -> bool:
-        """Return whether its lease has expired, or its deadline has passed."""
+        """Return whether the task's lease has expired, or its deadline has passed."""
         if self.expires is not None:
             return self.expires <= time.monotonic()
         return self.deadline is not None and self.deadline <= time.time()
@@ -39,7 +39,8 @@ class TaskLog(Struct):
 EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...], str]
 """The log of an ended task: its expiry by the monotonic clock, first version, events and spans.
 
-There are many logs, and the garbage collector does not scan tuples of numbers, bytes and texts.
+It is a tuple because there are many logs, and the garbage collector does not scan tuples of
+numbers, bytes and texts.
 """
 
 NO_LOG: EndedLog = (0, 0, (), "")

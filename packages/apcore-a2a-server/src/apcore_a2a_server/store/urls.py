@@ -15,9 +15,9 @@ def open_store(address: str, memory: Callable[[], Store] = InMemoryTaskStore) ->
     """Return the store at *address*; nothing is opened before its `start`.
 
     Args:
-        address: `memory`; `sqlite:///` and a path, so four slashes if it is absolute; or the URL
-            of a PostgreSQL database.
-        memory: Makes a store in memory.
+        address: `memory`; `sqlite:///` followed by a path (four slashes if the path is absolute);
+            or the URL of a PostgreSQL database.
+        memory: Function that returns a store in memory.
 
     Raises:
         ValueError: The address has none of these forms.

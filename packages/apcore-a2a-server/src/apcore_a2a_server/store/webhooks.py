@@ -1,4 +1,4 @@
-"""Push configs of tasks, and their notifications and attempts, which an outbox keeps."""
+"""Webhooks of tasks, their notifications, and delivery attempts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ WEBHOOK_GONE = "the webhook was deleted"
 MAX_WEBHOOKS = 10
 """Maximum number of webhooks of a task."""
 MAX_KEPT_ATTEMPTS = 20
-"""Maximum number of attempts of a webhook that are kept."""
+"""Maximum number of attempts that are kept for a webhook."""
 MAX_ATTEMPTS_SIZE = 1600
 """Maximum size of a webhook's attempts as text, in characters: a line has at most 80."""
 
@@ -38,9 +38,9 @@ class Webhook:
 
     Attributes:
         config: the push config as its client sees it.
-        version: the protocol version that it was created in, and is notified in.
+        version: the protocol version of the request that created it, and of its notifications.
         failure: the reason why nothing is delivered any more; empty while the webhook works.
-        trace: `str` of the `Trace` of its task; empty if that is unknown.
+        trace: the `Trace` of its task as text; empty if the trace is unknown.
     """
 
     config: TaskPushNotificationConfig = field(repr=False)

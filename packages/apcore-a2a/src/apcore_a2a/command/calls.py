@@ -112,11 +112,11 @@ def _confirm_origin(
     Raises:
         ValueError: The user refuses, or cannot be asked.
     """
-    agent, foreign = refusal.agent, refusal.foreign
-    problem = f"The credentials are for {agent}, but the agent's card points to {foreign}"
+    agent, origin = refusal.agent, refusal.foreign
+    problem = f"The credentials are for {agent}, but the agent's card points to {origin}"
     if not out.confirm(f"{problem}. Send them there?"):
-        raise ValueError(f"{problem}. Allow it with --credentials-for {foreign}")
-    arguments.credentials_for = (*arguments.credentials_for, refusal.foreign)
+        raise ValueError(f"{problem}. Allow it with --credentials-for {origin}")
+    arguments.credentials_for = (*arguments.credentials_for, origin)
 
 
 def _printer(*, plain: bool) -> Printer:
@@ -258,7 +258,7 @@ def _send_options(arguments: SimpleNamespace) -> dict[str, Any]:
 
 
 def _cancel(client: SyncA2AClient, task: Task | None) -> None:
-    """Cancel *task* unless it is settled: its client is about to exit."""
+    """Cancel *task*, unless it is settled, because the command is about to exit."""
     if task and task.id and not task.status.state.is_settled:
         try:
             client.cancel_task(task.id)

@@ -1,4 +1,4 @@
-"""The implementation of `check`: whether an agent conforms to the protocol."""
+"""The implementation of `check`, which tests whether an agent conforms to the protocol."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ STREAM_METHODS = {
     "1.0": ("SubscribeToTask", "SendStreamingMessage"),
     "0.3": ("tasks/resubscribe", "message/stream"),
 }
-"""By version, the methods that stream an existing task, and the answer to a new message."""
+"""The streaming methods of each version: to subscribe to a task, and to send a message."""
 MALFORMED = b'{"jsonrpc": "2.0", "id": 1, "method": '
 PARSE_ERROR, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32601, -32602  # JSON-RPC 2.0 §5.1
 TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004  # A2A 1.0 §5.4
@@ -348,9 +348,9 @@ def _example(skill: AgentSkill | None) -> Any:
 
 def _describe(task: Task) -> str:
     """Describe a task, which must be settled, or the message that came instead of a task."""
-    kind = "the task is" if task.id else "a message:"
+    beginning = "the task is" if task.id else "a message:"
     _expect(task.status.state.is_settled, f"the task is still {task.status.state}")
-    return f"{kind} {task.status.state}"
+    return f"{beginning} {task.status.state}"
 
 
 def verdict(checks: list[CheckResult]) -> str:

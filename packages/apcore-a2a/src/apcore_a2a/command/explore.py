@@ -12,8 +12,8 @@ from apcore_a2a._parts import importing
 from . import remote
 
 EPILOG = """
-The address of the page has a random token, and works only on this machine. Credentials are entered
-in the page, and sent to the agent at URL only.
+The address of the page has a random token, and works only on this machine. Enter credentials in the
+page: they are sent only to the agent at URL.
 
 Exit codes: 0 interrupted, 1 wrong arguments, 2 there is no agent at URL, or the port is in use.
 """

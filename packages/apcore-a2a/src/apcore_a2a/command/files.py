@@ -48,8 +48,9 @@ def _file(part: Part, name: str) -> tuple[str, bytes]:
 def safe_name(name: str) -> str:
     """Turn *name* into a file name without folders, and without a leading `.`, `-` or `~`.
 
-    The agent chooses the name, and people use it in commands: `rm *` would take a leading `-` for
-    an option, and a shell a leading `~` for a home folder. Windows reserves names of devices.
+    The agent chooses the name, and people use it in commands: `rm *` would read a leading `-` as
+    an option, and a shell would read a leading `~` as a home folder. Windows reserves names of
+    devices.
 
     Example:
         ```python

@@ -57,7 +57,7 @@ def new(name: str) -> int:
     if not re.fullmatch("[a-z][a-z0-9_]*", skill) or iskeyword(skill) or skill in RESERVED:
         raise ValueError(
             f"{name!r} can't be the name of a skill: choose lowercase letters, digits and _, "
-            "with a letter first, such as hello, and no word that Python or apcore reserves"
+            "with a letter first, and no word that Python or apcore reserves; for example hello"
         )
     try:
         folder.mkdir(parents=True)

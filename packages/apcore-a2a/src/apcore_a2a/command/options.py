@@ -287,8 +287,8 @@ def _read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     source = ctx.get_parameter_source(name)
     if source not in SOURCES:
         return None
-    # click turns lists of the config file and repeated flags into tuples; `Option.read` needs the
-    # list itself, because it splits tuples at spaces
+    # click turns lists of the config file and repeated flags into tuples; `Option.read` needs a
+    # list from the file as a list, because it splits the items of tuples at spaces and commas
     is_from_file = source is ParameterSource.DEFAULT_MAP
     config_value = (ctx.default_map or {}).get(name) if is_from_file else None
     try:

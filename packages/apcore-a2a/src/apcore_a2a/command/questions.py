@@ -1,4 +1,4 @@
-"""Questions of paused tasks: the parts to show, and the answers to read."""
+"""Questions of paused tasks: which parts to show, and how to read the answers."""
 
 import json
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Question:
         schema: Any = pending.get("schema") or details.get("schema")
         schema = schema if is_object(schema) else Json()
         is_form = is_object(schema.get("properties")) and "field" not in pending
-        # whether the data repeats only what the text, the choices and the prompts show
+        # whether the data contains only what the text, the choices and the prompts show
         is_redundant = not details.keys() - {"choices", "schema", "skills"} and data in (
             None,
             details,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import httpx
 
 MAX_ANSWER = 64 * 1024
-"""Bytes after which no more of an answer is read; the first event of a stream must fit."""
+"""Bytes after which reading an answer stops; the first event of a stream must be shorter."""
 EVENT_STREAM = "text/event-stream"
 LINE_END = re.compile(rb"\r\n?|\n")
 DATA_FIELD = re.compile(rb"^data:", re.MULTILINE)
@@ -46,30 +46,33 @@ class Answer(NamedTuple):
 
 
 class RawClient(httpx.Client):
-    """An httpx client that also sends raw requests, with the credentials of its last request."""
+    """An httpx client that can also send raw requests.
+
+    A raw request has the credentials of the last ordinary request.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.last_request = httpx.Request("POST", "")
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send a request, and remember it with its credentials."""
+        """Send an ordinary request, and remember it with its credentials."""
         self.last_request = request
         return super().send(request, **options)
 
     @property
     def is_json_rpc(self) -> bool:
-        """Whether the last request was JSON-RPC, and not HTTP+JSON."""
+        """Whether the last ordinary request was JSON-RPC rather than HTTP+JSON."""
         media_type: str = self.last_request.headers.get("content-type", "")
         return media_type.startswith("application/json")
 
     def send_raw(self, content: bytes, method: str = "POST", path: str | None = None) -> Answer:
-        """Send a request with this body, and return the answer to it.
+        """Send a raw request with this body, and return its answer.
 
         Args:
             content: The body.
             method: The HTTP method.
-            path: The path; by default, the path of the last request.
+            path: The path; by default, the path of the last ordinary request.
 
         Raises:
             httpx.HTTPError: There was no complete answer.
@@ -85,38 +88,39 @@ class RawClient(httpx.Client):
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             deadline = monotonic() + (self.timeout.read or inf)
-            text = b"".join(_read_beginning(response, media_type == EVENT_STREAM, deadline))
+            body = b"".join(_read_beginning(response, media_type == EVENT_STREAM, deadline))
         finally:
             response.close()
-        return Answer(response.status_code, media_type, _parse_object(text, media_type))
+        return Answer(response.status_code, media_type, _parse_object(body, media_type))
 
 
 def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) -> Iterator[bytes]:
-    """Yield the beginning of a body; if it is a stream, up to the end of its first event with data.
+    """Yield a body up to MAX_ANSWER bytes; stop a stream after its first event with data.
 
     Raises:
         httpx.ReadTimeout: The answer was not complete before *deadline*, on the monotonic clock.
     """
-    text = b""
+    received = b""
     for chunk in response.iter_bytes():
         yield chunk
-        text += chunk
-        data = DATA_FIELD.search(normalized := LINE_END.sub(b"\n", text))
+        received += chunk
+        data = DATA_FIELD.search(normalized := LINE_END.sub(b"\n", received))
         is_event_complete = data is not None and b"\n\n" in normalized[data.end() :]
-        if len(text) > MAX_ANSWER or (is_stream and is_event_complete):
+        if len(received) > MAX_ANSWER or (is_stream and is_event_complete):
             return
         if monotonic() > deadline:
             raise httpx.ReadTimeout("The answer was not complete in time")
 
 
-def _parse_object(text: bytes, media_type: str) -> dict[str, Any] | None:
+def _parse_object(body: bytes, media_type: str) -> dict[str, Any] | None:
+    content = body
     if media_type == EVENT_STREAM:
-        events = LINE_END.sub(b"\n", text).split(b"\n\n")
+        events = LINE_END.sub(b"\n", body).split(b"\n\n")
         event = next(filter(DATA_FIELD.search, events), b"")
         lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
-        text = b"\n".join(line.removeprefix(b"data:") for line in lines)
+        content = b"\n".join(line.removeprefix(b"data:") for line in lines)
     try:
-        value: Any = json.loads(text)
+        value: Any = json.loads(content)
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""`apcore-a2a card`, `call`, `check` and `tasks`: the commands that call agents."""
+"""Commands that call agents (`apcore-a2a card`, `call`, `check`, `tasks`), and their options."""
 
 import json
 import os
@@ -13,9 +13,9 @@ import click
 from click.core import ParameterSource
 
 EPILOG = """
-Exit codes: 0 success, 1 wrong arguments, 2 the agent can't be reached or does not speak A2A, 3 the
-task, a check or a webhook test failed, or the agent refused the request or the credentials, 4 the
-task waits for input, 130 interrupted.
+Exit codes: 0 success; 1 wrong arguments; 2 the agent can't be reached or does not speak A2A; 3 the
+task, a check or a webhook test failed, the agent refused the request or the credentials, or there
+is no OAuth 2 token; 4 the task waits for input; 130 interrupted.
 """
 
 
@@ -57,7 +57,7 @@ def read_secret(text: str) -> str:
 def parse_secret_option(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Parse the value of an option that takes a secret; warn if it is on the command line."""
+    """Return the secret that an option sets; warn if the secret is on the command line."""
     if value is None:
         return None
     if is_on_command_line(ctx, param) and not value.startswith("@"):
@@ -178,8 +178,8 @@ COMMON_OPTIONS = (
     value_option(
         "--client-id",
         "ID",
-        "Get tokens by OAuth 2 client credentials; the secret comes from the variable "
-        f"{CLIENT_SECRET_VARIABLE}.",
+        "Get tokens as this OAuth 2 client (client credentials grant); the secret comes from the "
+        f"variable {CLIENT_SECRET_VARIABLE}.",
     ),
     value_option(
         "--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."
@@ -221,12 +221,12 @@ COMMON_OPTIONS = (
 @click.pass_context
 def _run(ctx: click.Context, /, **arguments: Any) -> int:
     """Run a command; import its implementation here, because `--help` does not need it."""
-    for name, _ in arguments["headers"]:
-        if name.lower() in HEADER_VARIABLES:
-            warn_about_secret(f"--header {name}", HEADER_VARIABLES[name.lower()])
+    for header, _ in arguments["headers"]:
+        if header.lower() in HEADER_VARIABLES:
+            warn_about_secret(f"--header {header}", HEADER_VARIABLES[header.lower()])
     calls: Any = import_module(".calls", __package__)
-    name, secrets = ctx.command.name, credentials(ctx)
-    return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))
+    command, secrets = ctx.command.name, credentials(ctx)
+    return int(calls.run(SimpleNamespace(command=command, credentials=secrets, **arguments)))
 
 
 def agent_command(name: str, help: str, *params: click.Parameter) -> click.Command:
@@ -247,12 +247,12 @@ card = agent_command(
 call = agent_command(
     "call",
     "Call a skill of the agent at URL. SKILL is the id of the skill, as shown by `card`. Without "
-    "SKILL, the only skill is called, or the one that the agent chooses.",
+    "SKILL, the agent's only skill is called; if there are several, the agent chooses one.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     value_option(
         "--input",
         "JSON|@FILE|-",
-        "Input as JSON or text (default: {} if no files).",
+        "Input as JSON or text (default: {} if there are no files).",
         type=parse_content,
     ),
     value_option(
@@ -269,9 +269,10 @@ call = agent_command(
 )
 check = agent_command(
     "check",
-    "Check whether the agent at URL conforms to the protocol: its card, and calls of SKILL with "
-    "--input. Without SKILL, the only skill is called, or the one that the agent chooses. The "
-    "default input is the first example of the skill, or Hello.",
+    "Check whether the agent at URL conforms to the protocol. The command checks the agent's card "
+    "and calls SKILL with --input. Without SKILL, it calls the agent's only skill, unless that is "
+    "destructive or needs approval; if there are several, the agent chooses one. The default input "
+    "is the first example of the skill, or Hello.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     value_option("--input", "JSON|@FILE|-", "Input as JSON or text.", type=parse_content),
 )
@@ -283,7 +284,7 @@ tasks = agent_command(
     value_option("--state", "STATE", "List only tasks in this state."),
     value_option("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
     value_option(
-        "--cursor", "CURSOR", "Cursor of the next page, from the end of the previous page."
+        "--cursor", "CURSOR", "Cursor of the next page, as printed at the end of the previous page."
     ),
     _flag("--follow", "Wait until TASK ends or pauses."),
     _flag("--cancel", "Cancel TASK."),
@@ -315,8 +316,8 @@ def client_credentials(ctx: click.Context) -> Any:
     """Return the OAuth 2 credentials for --client-id; None without this flag.
 
     Raises:
-        ValueError: The secret is missing, a flag needs --client-id, a URL is not valid, or
-            --token-url and --issuer are combined.
+        ValueError: The secret is missing, a flag is set that needs --client-id, a URL is not
+            valid, or --token-url and --issuer are combined.
     """
     from apcore_a2a_client import ClientCredentials
 

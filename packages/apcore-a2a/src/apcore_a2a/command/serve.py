@@ -58,9 +58,9 @@ PATH_LIKE = re.compile(
 def serve(ctx: click.Context, /, **_: Any) -> int:
     """Serve apcore modules as an A2A agent, until Ctrl+C.
 
-    TARGET is a folder of modules, a file with modules, package.module, module:attribute for an
-    APCore, Registry, Executor, list of modules or agent of another framework, or a .yaml file that
-    describes agents. Several targets make one agent.
+    TARGET is a folder of modules, a file with modules, a .yaml file that describes agents,
+    package.module, or module:attribute. The attribute is an APCore, Registry, Executor, list of
+    modules, or agent of another framework. Several targets make one agent.
     """
     options = explicit_options(ctx)
     folder = options.pop("extensions_dir", None)

@@ -105,7 +105,7 @@ def _require_store(store: str | None) -> str:
 
 
 def _format_report(report: "Report") -> str:
-    """Format the report as text: its faults, or the counts if there are none."""
+    """Format the report as text: its faults, or else its counts."""
     from apcore_a2a_core import clean
 
     lines = [f"tables         version {report.version}"]

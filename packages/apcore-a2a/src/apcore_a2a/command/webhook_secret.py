@@ -30,8 +30,8 @@ Exit codes: 0 success, 1 wrong arguments or no secret.
 def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     """Print the secret that verifies notifications to URL.
 
-    It is the same for all URLs with this scheme, host and port. If several secrets are set, as
-    during a rotation, the first is used; it should be the newest.
+    The secret is the same for all URLs with this scheme, host and port. If several are set, as
+    during a rotation, the command prints the first, which should be the newest.
     """
     from apcore_a2a_server.push.signing import Signer  # slow to import
 

@@ -9,7 +9,7 @@ from .remote import agent_command, value_option
 TASK = click.Argument(["task"], metavar="TASK")
 CONFIG = click.Argument(["config"], metavar="ID")
 PURPOSES = {
-    "list": "List the webhooks of your tasks; as an operator, of all tasks.",
+    "list": "List the webhooks of your tasks, or of all tasks if you are an operator.",
     "show": "Show the webhooks of a task with their last attempts.",
     "test": "Send a test notification to a webhook.",
     "redeliver": "Reactivate a failed webhook, and deliver the notifications that it missed.",
@@ -18,8 +18,8 @@ PURPOSES = {
 COMMANDS = {
     "list": agent_command(
         "list",
-        "List the webhooks of your tasks at the agent at URL, newest tasks first; as an "
-        "operator, of the tasks of all principals.",
+        "List the webhooks of your tasks on the agent at URL, those of the newest tasks first. "
+        "Operators see the webhooks of all tasks.",
         click.Option(
             ["--state"],
             type=click.Choice(["active", "failed"]),
@@ -34,8 +34,8 @@ COMMANDS = {
     ),
     "test": agent_command(
         "test",
-        "Send the current status of TASK, marked as a test, to its webhook ID: one attempt, which "
-        "does not change the webhook.",
+        "Send the current status of TASK, marked as a test, to its webhook ID. The command makes "
+        "one attempt; the result does not change the webhook.",
         TASK,
         CONFIG,
     ),

@@ -23,7 +23,7 @@ class BatchedStatement:
     Args:
         run_batch: Runs the statement for each of several sets of parameters in one transaction,
             and returns all rows. The parameter `call_index` numbers the sets, and each row has
-            the number of its set.
+            the `call_index` of its set.
     """
 
     def __init__(self, run_batch: RunBatch) -> None:
@@ -56,7 +56,7 @@ class BatchedStatement:
             rows = await self._run_batch(
                 [{**parameters, "call_index": i} for i, (parameters, _) in enumerate(calls)]
             )
-        except Exception as error:  # the callers get any error
+        except Exception as error:  # any error is passed on to the callers
             # One call may have made all fail: run each alone, unless the database is unavailable.
             if len(calls) > 1 and not isinstance(error, UnavailableError):
                 await asyncio.gather(*(self._run_calls([call]) for call in calls))

@@ -64,7 +64,7 @@ class Statement:
     def arguments(self, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters in the order of their numbers.
 
-        PostgreSQL's texts can't contain NUL, so it is replaced.
+        Text in PostgreSQL can't contain NUL characters, so they are replaced.
         """
         values = [parameters[name] for name in self.names]
         return [
@@ -78,7 +78,7 @@ sql = Statements("apcore_a2a_server.store.postgres", Statement)
 
 @cache
 def select(statement: Statement, conditions: tuple[str, ...], order: str = "") -> Statement:
-    """Return *statement*, which lists or counts rows, with these conditions and this order."""
+    """Fill conditions and an order into *statement*, which lists or counts rows."""
     return Statement(with_conditions(statement.template, conditions, order))
 
 
@@ -127,7 +127,7 @@ class Database(StatementRunner):
     Args:
         url: The database's URL.
         connections: Maximum number of connections.
-        timeout: Returns how many seconds a statement may take, waiting for a connection included.
+        timeout: Returns how many seconds a statement may take, including its wait for a connection.
     """
 
     def __init__(self, url: str, connections: int, timeout: Callable[[], float]) -> None:
@@ -172,7 +172,7 @@ class Database(StatementRunner):
             StoreError: The store is not open.
             DiskFullError: The database has no space left on its disk.
             UnavailableError: The database can't be reached, or has not replied in time; the
-                statement may have been run or not.
+                statement may or may not have run.
         """
         pool = self._pool  # `close` sets `_pool` to None before it waits for running sessions
         if pool is None:
@@ -229,5 +229,5 @@ def unavailable_error(error: Exception) -> UnavailableError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of an error; a timeout has none."""
+    """Return the text of an error; an error without text is a timeout."""
     return str(error) or "no reply in time"

@@ -1,8 +1,8 @@
 """Change notifications between replicas with LISTEN and NOTIFY.
 
-A change notification may be lost; replicas also poll, and see the change a little later.
+If a change notification is lost, replicas see the change a little later, because they also poll.
 Change notifications are sent in batches, not in the transactions of the changes: PostgreSQL
-commits transactions that have sent some only one at a time.
+commits transactions with notifications one after the other.
 """
 
 import asyncio
@@ -93,10 +93,10 @@ class ChangeNotifier:
 
 
 async def _wait_until_lost(connection: Any) -> None:
-    """Wait until a connection is lost: return if it was closed, raise an error if a test fails.
+    """Return, or raise an error, once a connection is lost.
 
-    A connection that the network has dropped looks like one without notifications, so it is
-    tested with a statement.
+    A connection that the network has dropped looks like one without notifications. A statement
+    therefore tests the connection at intervals.
     """
     terminated = asyncio.Event()
 

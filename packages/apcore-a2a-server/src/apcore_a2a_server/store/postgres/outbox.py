@@ -69,21 +69,21 @@ class DatabaseOutbox(Store):
         ]
 
     async def read_payload(self, body: bytes) -> Payload:
-        """Return the payload of an event, with all messages if it is a task."""
+        """Return an event's payload, with all messages if the payload is a task."""
         payload = unpack_payload(body)
         if isinstance(payload, Task):
             await self.add_large_messages(payload, 0)
         return payload
 
     async def add_large_messages(self, task: Task, earlier_count: int) -> None:
-        """Put large messages into a task's history, which begins after *earlier_count* others."""
+        """Put large messages into a task's history, which begins after *earlier_count* messages."""
         parameters = missing_messages(task, earlier_count)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
             fill_gaps(task, [row["body"] for row in rows])
 
     async def add_missed_notifications(self, task_id: str, versions: Sequence[int]) -> None:
-        """Add notifications that a change did not add, as it could not see new webhooks yet."""
+        """Add the notifications that a change missed because it did not see new webhooks."""
         parameters = {"task_id": task_id, "versions": versions}
         await self._database.execute(sql.add_missed_notifications, **parameters)
 
@@ -114,7 +114,7 @@ class DatabaseOutbox(Store):
             return int(await session.fetch_value(sql.give_up, **columns, reason=reason))
 
     async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
-        """Return the webhooks that match *query*, those of the newest tasks first."""
+        """Return the webhooks that match *query*; those of the newest tasks come first."""
         conditions, parameters = webhook_conditions(query, owner_bytes)
         rows = await self._database.fetch(select(sql.list_webhooks, conditions), **parameters)
         return [webhook_status_from(row, owner_text(row["owner"])) for row in rows]
@@ -139,7 +139,9 @@ class DatabaseOutbox(Store):
         return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Allow each owner *max_pending* notifications, and fail the webhooks of newer ones.
+        """Limit each owner's pending notifications to *max_pending*.
+
+        Webhooks with notifications beyond the limit fail.
 
         Returns:
             The number of notifications that were given up.
@@ -178,7 +180,7 @@ async def save_webhooks(
 
 
 async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
-    """Add a webhook to a task in a transaction; it replaces the one with the same id.
+    """Add a webhook to a task in a transaction; it replaces a webhook with the same id.
 
     Raises:
         InvalidParamsError: The task has too many webhooks.

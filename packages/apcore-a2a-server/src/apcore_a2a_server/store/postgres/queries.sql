@@ -1,5 +1,5 @@
 -- The statements of the store in a PostgreSQL database.
--- Each is a transaction of its own, except in a batch or in `Database.transaction`.
+-- Each runs in a separate transaction, except in a batch or in `Database.transaction`.
 
 
 -- Tasks
@@ -41,8 +41,8 @@ SELECT :call_index::int AS call_index;
 
 -- change_state: Change the state and the lease of a task that still has the version `base`.
 -- If `epoch` is given, the lease must have it. `snapshot` has values from before the wait for the
--- row lock. `hooks` counts the edits of the task's webhooks: `missed` is true if webhooks were
--- saved during that wait, and this statement does not see them. `behind` is true if a new
+-- row lock. `hooks` counts the edits of the task's webhooks: `missed` is true if there were
+-- edits during that wait. This statement does not see them. `behind` is true if a new
 -- notification is not due yet, because earlier ones of its webhook are claimed or postponed;
 -- `notifies` is true if any notification was added.
 WITH snapshot AS (
@@ -92,7 +92,7 @@ SELECT :call_index::int AS call_index, epoch, first_event, task.hooks <> snapsho
 FROM task, snapshot;
 
 -- add_chunks: Add chunks or progress to the events of a task that still has the version `base`.
--- The task's body is not written: whoever reads the task adds the chunks after `body_version`.
+-- The task's body is not written: a read adds the chunks of the events after `body_version`.
 WITH task AS (
     UPDATE apcore_a2a.tasks SET version = :version
     WHERE id = :task_id AND version = :base AND (:epoch::int IS NULL OR epoch = :epoch)
@@ -120,7 +120,7 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
 -- get_last_change: Return the last event of a change whose reply may have been lost.
--- The other columns are those of `change_state`. Its flags were lost with the reply: all are true
+-- The other columns are those of `change_state`. The flags were lost with the reply: all are true
 -- here, to be safe.
 SELECT t.epoch, t.first_event, e.body, true AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
@@ -176,7 +176,7 @@ SELECT body FROM (
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete conversations that ended `ttl` seconds ago, and ended tasks but the `kept` latest.
+-- prune: Delete conversations ended `ttl` seconds ago, and all ended tasks but the `kept` latest.
 -- A task with a pending notification stays, unless the notification is a day old.
 WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
@@ -212,10 +212,10 @@ WITH expired AS (
 )
 SELECT count(*) FROM task;
 
--- owners: Return the owners from the name `owner` up to, but without, `owner_end`.
+-- owners: Return the owners from the name `owner` up to, but not including, `owner_end`.
 SELECT DISTINCT owner FROM apcore_a2a.tasks WHERE owner >= :owner AND owner < :owner_end;
 
--- delete_ended: Delete ended tasks of an owner with everything that belongs to them; count them.
+-- delete_ended: Delete ended tasks of an owner and all that belongs to them; count the tasks.
 WITH task AS (
     DELETE FROM apcore_a2a.tasks WHERE id IN (
         SELECT id FROM apcore_a2a.tasks WHERE owner = :owner AND ended IS NOT NULL LIMIT :limit
@@ -233,7 +233,7 @@ WITH task AS (
 )
 SELECT count(*) FROM task;
 
--- extend: Set when leases expire, except lost ones; return those that are still held.
+-- extend: Set when leases expire, if they are still held; return the held ones.
 -- The rows are locked in the order of task ids, as in batches, so that replicas can't deadlock.
 WITH held AS (
     SELECT t.created FROM apcore_a2a.tasks t
@@ -323,7 +323,7 @@ UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 -- `settle` and `postpone` wait until these rows are replaced, and then do nothing.
 SELECT body, attempts FROM apcore_a2a.webhooks WHERE task_id = :task_id FOR UPDATE;
 
--- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
+-- list_webhooks: Return the webhooks that meet some conditions, from the newest task to the oldest.
 SELECT w.task_id, t.owner, w.body AS config, w.version AS dialect, w.failure, w.trace,
     w.attempts, o.pending, o.due
 FROM apcore_a2a.tasks t JOIN apcore_a2a.webhooks w ON w.task_id = t.id, LATERAL (
@@ -335,7 +335,7 @@ WHERE {conditions} ORDER BY t.created DESC, w.number LIMIT :limit;
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM apcore_a2a.webhooks WHERE task_id = :task_id;
 
--- add_webhooks: Add webhooks to a task in their order.
+-- add_webhooks: Add webhooks to a task in the given order.
 INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, trace, body, attempts)
 SELECT :task_id, config_id, host, version, failure, trace, body, attempts
 FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
@@ -345,7 +345,7 @@ FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::t
 -- delete_notifications_of_removed_webhooks: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
 
--- restart_delivery: Make the notifications of changed webhooks due at once, with no attempts yet.
+-- restart_delivery: Make notifications of changed webhooks due at once, and reset their attempts.
 UPDATE apcore_a2a.outbox o SET attempts = 0, due = clock_timestamp(), host = w.host
 FROM apcore_a2a.webhooks w WHERE w.task_id = :task_id AND o.task_id = :task_id
 AND o.config_id = w.config_id AND w.config_id = ANY(:config_ids::text[]) AND o.due IS NOT NULL;
@@ -370,7 +370,7 @@ WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EX
     AND p.version < o.version AND p.due IS NOT NULL
 );
 
--- claim_notifications: Lease the next due notification of webhooks, as far as slots are free.
+-- claim_notifications: Lease the next due notification of each webhook, as far as slots are free.
 -- Each owner has a limited number of slots, and so has each of its hosts. `pair` finds the pairs of
 -- owner and host with pending notifications one by one, each with one index lookup: a host with
 -- many notifications costs no more than other hosts. All hosts of an owner without a free slot are
@@ -397,11 +397,11 @@ WITH RECURSIVE pair AS (
         WHERE busy.owner = pair.owner AND busy.host = pair.host
     )
 ), ranked AS (
-    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS turn FROM head
+    SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS owner_rank FROM head
 ), claimable AS (
     SELECT o.task_id, o.config_id, o.version
     FROM apcore_a2a.outbox o JOIN ranked USING (task_id, config_id, version)
-    WHERE ranked.turn <= :per_owner AND o.due <= now()
+    WHERE ranked.owner_rank <= :per_owner AND o.due <= now()
     ORDER BY ranked.due LIMIT :limit FOR UPDATE OF o SKIP LOCKED
 ), leased AS (
     UPDATE apcore_a2a.outbox o SET
@@ -417,8 +417,8 @@ JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = leased.task_id AND w.config_id = leased.config_id;
 
 -- settle: Delete a notification that was delivered, and add the attempt to the webhook's attempts.
--- The notification must not have been claimed again meanwhile, nor its webhook replaced. The row of
--- the webhook is locked before the notification, as by all statements that lock both.
+-- Nothing happens if the notification was claimed again meanwhile, or its webhook replaced. The row
+-- of the webhook is locked before the notification, as in all statements that lock both.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
@@ -432,7 +432,7 @@ WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (SELECT FROM hook);
 
 -- postpone: Make all notifications of a webhook due later, and add the attempt to its attempts.
--- The notification must not have been claimed again meanwhile, nor its webhook replaced.
+-- Nothing happens if the notification was claimed again meanwhile, or its webhook replaced.
 WITH hook AS (
     UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
@@ -491,7 +491,7 @@ WITH requeued AS (
 )
 SELECT (SELECT count(*) FROM requeued) + (SELECT count(*) FROM added);
 
--- fail_surplus: Allow an owner `max_pending` notifications, and fail the webhooks of newer ones.
+-- fail_surplus: Fail an owner's webhooks with notifications beyond the `max_pending` oldest.
 UPDATE apcore_a2a.webhooks SET failure = :reason
 WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL

@@ -102,7 +102,7 @@ def replica_parameters(replica: Replica) -> dict[str, Any]:
 
 
 def replica_from(row: Any) -> Replica:
-    """Return the replica of a row; the age of the row is by the database's clock."""
+    """Return the replica of a row; the database's clock has measured the row's `age`."""
     return Replica(
         **{name: row[name] for name in ("id", "host", "pid", "version", "leases", "running")},
         started_at=row["started"],

@@ -27,7 +27,7 @@ MIGRATION_LOCK = 0x61706132
 
 
 async def migrate(connection: Any) -> int:
-    """Migrate the database to the latest schema version, and return it.
+    """Migrate the database to the latest schema version; return that version.
 
     If replicas start at the same time, one of them migrates and the others wait.
 

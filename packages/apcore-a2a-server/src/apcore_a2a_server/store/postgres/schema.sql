@@ -1,4 +1,4 @@
--- The schema of a PostgreSQL database: each block raises its version by one.
+-- The schema of a PostgreSQL database: each block raises the schema version by one.
 
 -- version_1: Tasks with their events, messages and webhooks, idempotency keys, and the outbox.
 -- `sends` has the requests with an idempotency key, and the task of each.
@@ -88,7 +88,7 @@ CREATE TABLE apcore_a2a.page_key (key BYTEA NOT NULL);
 INSERT INTO apcore_a2a.page_key
 VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
--- version_3: The time of the last start of a task's module.
+-- version_3: The time when a task's module was last started.
 -- `now()` is evaluated only once, so adding the column does not rewrite the table.
 ALTER TABLE apcore_a2a.tasks ADD COLUMN started TIMESTAMPTZ NOT NULL DEFAULT now();
 ALTER TABLE apcore_a2a.tasks ALTER COLUMN started SET DEFAULT clock_timestamp();

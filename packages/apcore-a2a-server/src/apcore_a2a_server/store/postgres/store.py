@@ -176,7 +176,7 @@ class PostgresStore(DatabaseOutbox):
             if row is None and is_retry:
                 row = await self._find_stored(change)
             # Missed notifications take a second transaction: a statement does not see the webhooks
-            # that another transaction commits while it runs.
+            # that another transaction commits while the statement runs.
             if row is not None and row["missed"]:
                 state_versions = [event.version for event in change.state_events]
                 await self.add_missed_notifications(task_id, state_versions)
@@ -287,7 +287,7 @@ class PostgresStore(DatabaseOutbox):
         return page
 
     async def open_tasks(self) -> OpenTasks:
-        """Return figures about the open tasks of all replicas."""
+        """Count the open tasks of all replicas by state, with the time of the oldest status."""
         return open_tasks_from(await self._database.fetch(sql.open_tasks))
 
     async def count_failed_webhooks(self) -> int:
@@ -368,7 +368,7 @@ class PostgresStore(DatabaseOutbox):
         return dict(await self._database.fetch(sql.lease_holders, ids=task_ids))
 
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline."""
+        """Lease up to *limit* tasks that are orphaned, or paused past their deadline."""
         pauses = [float(seconds) for seconds in self.restart_pauses]
         rows = await self._database.fetch(
             sql.claim, limit=limit, pauses=pauses, **self._new_lease()

@@ -50,7 +50,7 @@ def _open_connection(path: Path) -> Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
-    # In WAL mode only FULL syncs the log at each commit, so that a power failure loses no commit.
+    # In WAL mode, NORMAL does not sync the log at each commit: a power failure may lose commits.
     connection.execute("PRAGMA synchronous = FULL")
     connection.row_factory = sqlite3.Row
     return connection
@@ -60,12 +60,12 @@ class ProcessLock:
     """A lock that keeps other processes from using a file, whichever of its names they use.
 
     The lock file beside the real file keeps out processes that open the file by its name or by a
-    symbolic link. A lock on the file itself, which Windows lacks, keeps out those that use a hard
+    symbolic link. Except on Windows, a lock on the file itself keeps out those that use a hard
     link.
 
     Args:
         path: The file. If it does not exist, it is created with access for its owner only, as it
-            holds data of callers. SQLite gives its other files the same permissions.
+            holds data of callers. SQLite gives its -wal and -shm files the same permissions.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,7 +126,7 @@ def _abandon(lock: ProcessLock, future: "Future[tuple[Connection, Connection]]")
 
 
 class FileStore(Store):
-    """A store in one file, which no other process can use while it is open.
+    """A store in one file. While the store is open, no other process can use the file.
 
     Args:
         path: The file, which is created if it does not exist. Beside it are two files of SQLite,
@@ -191,8 +191,8 @@ class FileStore(Store):
     def wake_listener(self) -> None:
         """Let the event loop call the listener for due notifications.
 
-        Methods call this in the writing thread, which runs one job after the other: when the
-        listener then claims notifications, it gets the new ones.
+        Methods call this in the writing thread before their changes are committed. The listener
+        still gets the new notifications, because its claim is a later job of the same thread.
         """
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(super().wake_listener)

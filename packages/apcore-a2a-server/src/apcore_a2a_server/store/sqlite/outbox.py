@@ -116,7 +116,7 @@ class FileOutbox(FileStore):
     def webhook_statuses(
         self, connection: Connection, query: WebhookQuery
     ) -> Sequence[WebhookStatus]:
-        """Return the webhooks that match *query*, those of the newest tasks first."""
+        """Return the webhooks that match *query*; those of the newest tasks come first."""
         conditions, parameters = webhook_conditions(query, str)
         list_webhooks = with_conditions(sql.list_webhooks, conditions, "")
         rows = connection.execute(list_webhooks, parameters)
@@ -139,7 +139,9 @@ class FileOutbox(FileStore):
         return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
-        """Allow each owner *max_pending* notifications, and fail the webhooks of newer ones.
+        """Limit each owner's pending notifications to *max_pending*.
+
+        Webhooks with notifications beyond the limit fail.
 
         Returns:
             The number of notifications that were given up.
@@ -160,11 +162,11 @@ class FileOutbox(FileStore):
     ) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count.
 
-        Before that, allow each of *owners* *max_pending* notifications, and fail the webhooks of
-        newer ones.
+        Before that, limit the pending notifications of each of *owners* to *max_pending*: webhooks
+        with notifications beyond the limit fail.
         """
-        limit = {"max_pending": max_pending, "reason": TOO_MANY}
-        parameters = [{"owner": owner, **limit} for owner in owners]
+        common = {"max_pending": max_pending, "reason": TOO_MANY}
+        parameters = [{"owner": owner, **common} for owner in owners]
         connection.executemany(sql.fail_surplus, parameters)
         return connection.execute(sql.dead_letter_all, {"reason": WEBHOOK_GONE}).rowcount
 
@@ -198,7 +200,7 @@ def replace_webhooks(
 
 
 def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
-    """Add a webhook to a task; it replaces the one with the same id.
+    """Add a webhook to a task; it replaces a webhook with the same id.
 
     Raises:
         InvalidParamsError: The task has too many webhooks.
@@ -232,7 +234,7 @@ def _next_notifications(request: ClaimRequest, connection: Connection) -> list[N
 
 
 def complete_payload(connection: Connection, body: bytes) -> Payload:
-    """Return the payload of an event, with all messages if it is a task."""
+    """Return an event's payload, with all messages if the payload is a task."""
     payload = unpack_payload(body)
     if isinstance(payload, Task):
         add_large_messages(connection, payload, 0)
@@ -240,7 +242,7 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, earlier_count: int) -> None:
-    """Put large messages into a task's history, which begins after *earlier_count* others."""
+    """Put large messages into a task's history, which begins after *earlier_count* messages."""
     parameters = missing_messages(task, earlier_count)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)

@@ -116,7 +116,7 @@ ORDER BY ended DESC LIMIT :limit OFFSET :kept;
 -- ended_tasks: Return ended tasks of an owner.
 SELECT id AS task_id FROM tasks WHERE owner = :owner AND ended IS NOT NULL LIMIT :limit;
 
--- owners: Return the owners from the name `owner` up to, but without, `owner_end`.
+-- owners: Return the owners from the name `owner` up to, but not including, `owner_end`.
 SELECT DISTINCT owner FROM tasks WHERE owner >= :owner AND owner < :owner_end;
 
 -- delete_task: Delete a task; other statements delete everything that belongs to it.
@@ -173,8 +173,8 @@ SELECT body, version, failure, trace FROM webhooks WHERE task_id = :task_id ORDE
 -- get_attempts: Return the attempts of the webhooks of a task.
 SELECT body, attempts FROM webhooks WHERE task_id = :task_id AND attempts <> '';
 
--- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
--- The cross join makes SQLite read tasks in that order, and no more than it needs.
+-- list_webhooks: Return the webhooks that meet some conditions, from the newest task to the oldest.
+-- The cross join makes SQLite read tasks in that order, and no more tasks than it needs.
 SELECT w.task_id, t.owner, w.body AS config, w.version AS dialect, w.failure, w.trace,
     w.attempts, (
         SELECT count(due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
@@ -199,7 +199,7 @@ DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
     SELECT config_id FROM webhooks WHERE task_id = :task_id
 );
 
--- restart_delivery: Make the notifications of a changed webhook due at once, with no attempts yet.
+-- restart_delivery: Make notifications of a changed webhook due at once, and reset their attempts.
 UPDATE outbox SET attempts = 0, due = :now, host = :host
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
@@ -237,7 +237,7 @@ UPDATE outbox SET due = :due, attempts = attempts + (version = :version)
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
 -- settle: Delete a notification that was delivered.
--- It must not have been leased again meanwhile, nor its webhook replaced.
+-- Nothing happens if it was claimed again meanwhile, or its webhook replaced.
 DELETE FROM outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (
@@ -245,7 +245,7 @@ AND attempts = :attempts AND EXISTS (
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config
 );
 
--- is_still_claimed: Return a row unless the notification was leased again or its webhook replaced.
+-- is_still_claimed: Return a row unless the notification was claimed again or its webhook replaced.
 SELECT 1 FROM outbox
 WHERE task_id = :task_id AND config_id = :config_id AND version = :version
 AND attempts = :attempts AND EXISTS (
@@ -265,7 +265,7 @@ WHERE task_id = :task_id AND config_id = :config_id;
 UPDATE webhooks SET failure = :reason, attempts = substr(:line || attempts, 1, :max_size)
 WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = '';
 
--- fail_surplus: Allow an owner `max_pending` notifications, and fail the webhooks of newer ones.
+-- fail_surplus: Fail an owner's webhooks with notifications beyond the `max_pending` oldest.
 UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM outbox WHERE owner = :owner AND due IS NOT NULL
     ORDER BY since, version LIMIT -1 OFFSET :max_pending

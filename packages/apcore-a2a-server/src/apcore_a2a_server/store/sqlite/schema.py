@@ -109,7 +109,7 @@ def _check(path: Path, is_stopped: Callable[[], bool]) -> CheckResult:
 def _snapshot(path: Path) -> Generator[sqlite3.Connection]:
     """Open a file in a transaction that does not see later changes.
 
-    The `ProcessLock` is not taken: an agent that uses the file holds it.
+    The `ProcessLock` is not taken: an agent that uses the file holds the lock.
     """
     if not path.exists():
         raise MissingError(f"There is no file {path}")

@@ -1,4 +1,4 @@
--- The schema of an SQLite file: each block raises its version by one.
+-- The schema of an SQLite file: each block raises the schema version by one.
 
 -- version_1: Tasks with their events, messages and webhooks, idempotency keys, and the outbox.
 -- `sends` has the requests with an idempotency key, and the task of each.
@@ -84,7 +84,7 @@ CREATE INDEX sends_task ON sends (task_id);
 CREATE TABLE page_key (key BLOB NOT NULL);
 INSERT INTO page_key VALUES (randomblob(32));
 
--- version_3: The time of the last start of a task's module, in seconds since 1970.
+-- version_3: The time when a task's module was last started, in seconds since 1970.
 ALTER TABLE tasks ADD COLUMN started REAL NOT NULL DEFAULT 0;
 
 -- version_4: JSON in place of protobuf in all bodies.
@@ -109,5 +109,5 @@ CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';
 -- version_8: The spans of a task, for its trace page.
 ALTER TABLE tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
 
--- version_9: No change: PostgreSQL gets replicas here, and both stores count versions alike.
+-- version_9: No change: version 9 adds replicas to PostgreSQL; both schemas have the same versions.
 SELECT 9;

@@ -1,4 +1,4 @@
-"""The store in an SQLite file (https://sqlite.org/wal.html)."""
+"""The store in an SQLite file in WAL mode (https://sqlite.org/wal.html)."""
 
 import json
 import time
@@ -48,7 +48,7 @@ from .outbox import (
 from .schema import sql
 
 DAY = 24 * 3600  # seconds
-PRUNE_BATCH = 500  # tasks to delete per query, so that other statements need not wait long
+PRUNE_BATCH = 500  # maximum tasks per query; other jobs can run between batches
 DELETE_TASK_STATEMENTS = (
     sql.delete_task,
     sql.delete_task_events,
@@ -60,7 +60,7 @@ DELETE_TASK_STATEMENTS = (
 
 
 class SqliteStore(FileOutbox):
-    """A store of tasks in one file, for one process; every confirmed change is on disk.
+    """A store of tasks in one file, for one process; a change is on disk when its call returns.
 
     Args:
         path: The file, which is created if it does not exist. Beside it are two files of SQLite,
@@ -106,7 +106,7 @@ class SqliteStore(FileOutbox):
         return Lease(task_id, 1)
 
     async def change(self, change: Change) -> Lease | None:
-        """Store a change; if the file is unavailable (disk full, say), retry for half a lease."""
+        """Store a change; while the file is unavailable, retry for half of `lease_seconds`."""
         return await retry_while_unavailable(
             lambda is_retry: self._change(change), self.lease_seconds
         )
@@ -161,7 +161,7 @@ class SqliteStore(FileOutbox):
     def events(
         self, connection: Connection, task_id: str, after: int, limit: int = 1000
     ) -> list[Event] | None:
-        """Return the next events of a task; None if the task or some of them were deleted."""
+        """Return events after version *after*; None if some of them, or the task, were deleted."""
         parameters = {"task_id": task_id, "after": after, "limit": limit}
         task_row = connection.execute(sql.get_first_event, parameters).fetchone()
         if task_row is None or after < task_row["first_event"] - 1:
@@ -178,15 +178,15 @@ class SqliteStore(FileOutbox):
         conditions, page_conditions, parameters = sql_conditions(query, str, position)
         total = 0
         if query.order == "updated":
-            count_tasks = with_conditions(sql.count_tasks, conditions, "")
-            (total,) = connection.execute(count_tasks, parameters).fetchone()
-        list_tasks = with_conditions(sql.list_tasks, page_conditions, query.order)
-        rows = connection.execute(list_tasks, parameters).fetchall()
+            count_statement = with_conditions(sql.count_tasks, conditions, "")
+            (total,) = connection.execute(count_statement, parameters).fetchone()
+        list_statement = with_conditions(sql.list_tasks, page_conditions, query.order)
+        rows = connection.execute(list_statement, parameters).fetchall()
         return page_from(rows, query, total, tokens, lambda row: _record(connection, row))
 
     @reads
     def open_tasks(self, connection: Connection) -> OpenTasks:
-        """Return figures about the open tasks."""
+        """Count the open tasks by state, with the time of the oldest status."""
         return open_tasks_from(connection.execute(sql.open_tasks).fetchall())
 
     @reads
@@ -204,9 +204,9 @@ class SqliteStore(FileOutbox):
         return [read_json(Message, body) for (body,) in rows]
 
     async def prune(self) -> int:
-        """Delete expired conversations, and ended tasks beyond the number to keep."""
+        """Delete expired conversations, and the oldest ended tasks beyond `max_logs`."""
         total = 0
-        # otherwise pending notifications of failed webhooks would protect their tasks from deletion
+        # a task with pending notifications is kept: dead-letter those of failed webhooks first
         await self.dead_letter()
         while pruned := await self._prune_batch():
             total += pruned
@@ -264,7 +264,7 @@ class SqliteStore(FileOutbox):
     def claim(
         self, connection: Connection, limit: int, running: Collection[str] = ()
     ) -> Sequence[Claim]:
-        """Lease up to *limit* tasks that are orphaned, or paused beyond their deadline."""
+        """Lease up to *limit* tasks that are orphaned, or paused past their deadline."""
         monotonic_now, excluded = time.monotonic(), frozenset(running)
         parameters = {
             "monotonic_now": monotonic_now,

@@ -49,7 +49,7 @@ class Worker(threading.Thread):
     Args:
         connection: The connection; only this thread uses it from now on.
         path: The file.
-        writes: Whether jobs change the file.
+        writes: Whether jobs may change the file.
 
     Attributes:
         is_failing: Whether the last transaction failed because the file could not be used.
@@ -80,7 +80,7 @@ class Worker(threading.Thread):
         await asyncio.to_thread(self.join)
 
     def run(self) -> None:
-        """Run jobs until the thread is closed."""
+        """Run jobs until `close` is called."""
         with closing(self._connection):
             while jobs := self._next_batch():
                 self._run_batch(jobs)
@@ -103,7 +103,7 @@ class Worker(threading.Thread):
                 self._run_batch([job])
 
     def _next_batch(self) -> list[_Job]:
-        """Wait for jobs and return them; return no jobs when the thread is closed."""
+        """Wait for jobs and return them; return none once the worker is closed."""
         first_job = self._jobs.get()
         jobs = [] if first_job is None else [first_job]
         while jobs and len(jobs) < MAX_BATCH and not self._jobs.empty():
@@ -121,7 +121,7 @@ class Worker(threading.Thread):
             sqlite3.Error: The file can't be used.
         """
         try:
-            # Jobs that only read need a transaction too: their statements must see the same state.
+            # Jobs that only read need a transaction too, so that a job sees one state of the file.
             self._connection.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
             # Only a write shows that an outage is over: a transaction without changes succeeds
             # on a full disk too.

@@ -18,7 +18,7 @@ print(len(CHECKS) > 20)
 With pytest, use `@pytest.mark.parametrize("check", CHECKS)`.
 
 For checks of your own, `record, lease = await begun(store)` creates a running task. `chunk_change`
-and `state_change` return changes of it, for `store.change`.
+and `state_change` return changes of the task, for `store.change`.
 """
 
 from apcore_a2a_server.store.testing import (

@@ -233,8 +233,9 @@ async def a_cursor_is_valid_for_its_owner_only(store: Store) -> None:
         page = await store.query(Query("ada", order=order, limit=1, cursor=cursor))
         assert [record.task.id for record in page.records] == ["t0"]
         await raises(InvalidParamsError, store.query(Query("bob", order=order, cursor=cursor)))
-        for made_up in ("", "3", "x", "no\x00cursor", "\u0663", cursor[1:], f"{cursor}{cursor}"):
-            query = Query("ada", order=order, cursor=made_up)
+        invalid_cursors = "", "3", "x", "no\x00cursor", "\u0663", cursor[1:], f"{cursor}{cursor}"
+        for invalid_cursor in invalid_cursors:
+            query = Query("ada", order=order, cursor=invalid_cursor)
             await raises(InvalidParamsError, store.query(query))
 
 
@@ -331,7 +332,7 @@ async def a_repeated_send_is_refused_with_the_id_of_its_task(store: Store) -> No
     await begun(store, key=key)
     repeated_send = begun(store, new_record("t2"), key=key)
     (error,) = await asyncio.gather(repeated_send, return_exceptions=True)
-    assert type(error) is RepeatedError, error  # not a KeyReusedError, its subclass
+    assert type(error) is RepeatedError, error  # not its subclass KeyReusedError
     assert error.task_id == "t1"
     assert await store.get("t2") is None
     reused_key = SendKey("key", b"another body")

@@ -1,4 +1,4 @@
-"""The checks of leases, and of the tasks that another replica claims."""
+"""The checks of leases and claims."""
 
 import asyncio
 import time

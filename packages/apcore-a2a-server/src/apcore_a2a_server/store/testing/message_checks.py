@@ -44,7 +44,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     assert page.records == [paused.record]
 
     resumed = state_change(paused.record, WORKING, run=True)
-    del resumed.record.task.history[0]  # no room for the oldest message
+    del resumed.record.task.history[0]  # the history is trimmed
     resumed_lease = await store.change(replace(resumed, known_messages=3))
     assert resumed_lease is not None
     assert await stored_record(store) == resumed.record

@@ -34,11 +34,11 @@ async def open_tasks_are_counted_by_state(store: Store) -> None:
     change.record.resume, change.record.deadline = b"{}", time.time() - 1
     await store.change(change)
     assert [claim.record.task.id for claim in await store.claim(10)] == ["t5"]
-    figures = await store.open_tasks()
-    assert figures is not None
-    assert figures.counts == {WORKING: 2, INPUT_REQUIRED: 2}
-    assert figures.oldest.keys() == figures.counts.keys()
-    assert all(before <= oldest <= time.time() + 1 for oldest in figures.oldest.values())
+    open_tasks = await store.open_tasks()
+    assert open_tasks is not None
+    assert open_tasks.counts == {WORKING: 2, INPUT_REQUIRED: 2}
+    assert open_tasks.oldest.keys() == open_tasks.counts.keys()
+    assert all(before <= oldest <= time.time() + 1 for oldest in open_tasks.oldest.values())
 
 
 @check
@@ -87,7 +87,7 @@ async def all_that_belongs_to_the_ended_tasks_of_an_owner_is_deleted(store: Stor
 
 @check
 async def owners_are_found_by_the_beginning_of_their_names(store: Store) -> None:
-    if await store.delete_ended("an owner without tasks") is None:  # such a store may lack `owners`
+    if await store.delete_ended("an owner without tasks") is None:  # may lack `owners` too
         return
     for number, owner in enumerate(("%t|a|ada", "%t|a|ada", "%t|b|\x00é", "%u|ada", "ada", "")):
         await begun(store, new_record(f"t{number}", owner, f"c{number}"))
@@ -100,7 +100,7 @@ async def replicas_are_listed_from_their_first_report_until_they_are_removed(sto
     if not store.is_shared:
         assert not await store.replicas()
         return
-    first, second = (  # with different ids: each call of `this_process` makes a new one
+    first, second = (  # with different ids: each call of `this_process` makes a new id
         replace(this_process(), host="a", leases=3, running=number) for number in (1, 2)
     )
     lease = (await begun(store))[1]

@@ -63,7 +63,7 @@ def state_change(
     run: bool = False,
     restart: bool = False,
 ) -> Change:
-    """Return a change of a task's state; *run* and *restart* are those of `Change`."""
+    """Return a change of a task's state; *run* and *restart* mean the same as in `Change`."""
     next_record = _next_version(record)
     payload = _set_state(next_record, state)
     events = [Event(next_record.version, payload)]

@@ -1,4 +1,4 @@
-"""The checks of webhooks and their notifications; `begun` creates a running task for them."""
+"""The checks of webhooks and their notifications."""
 
 import asyncio
 from collections.abc import Sequence
@@ -45,10 +45,10 @@ def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") ->
 async def claim_due(store: Store, **request: Any) -> Sequence[Notification]:
     """Claim the next due notification of each webhook.
 
-    *request* replaces the default limits; nothing is claimed for its `owners` and `hosts`.
+    *request* overrides the default limits. Nothing is claimed for the `owners` and `hosts` in it.
     """
-    default: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": 60}
-    return await store.claim_notifications(ClaimRequest(**{**default, **request}))
+    defaults: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": 60}
+    return await store.claim_notifications(ClaimRequest(**{**defaults, **request}))
 
 
 def _config_id(notification: Notification) -> str:
@@ -110,7 +110,7 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
     assert not await claim_due(store), "a later notification did not wait for the claimed one"
     for notification in (first, second):
         await store.settle(notification)
-    # a stable sort by webhook keeps the order of its notifications
+    # a stable sort by webhook keeps the order of each webhook's notifications
     settled = sorted(await settle_all(store), key=lambda each: each[0])
     assert settled == [("w1", 2), ("w1", 4), ("w2", 2), ("w2", 4)]
 
