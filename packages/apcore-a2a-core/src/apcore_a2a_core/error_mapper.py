@@ -163,7 +163,7 @@ class ErrorMapper:
         errors: list[dict[str, str]] = []
         entries = object_of(error, "details").get("errors")
         for entry in filter(is_object, entries[:100] if is_array(entries) else ()):
-            field = entry.get("field") or ".".join(keys_of_pointer(entry.get("path", "")))
+            field = str(entry.get("field") or ".".join(_keys_of(entry.get("path"))))
             code = str(entry.get("keyword") or entry.get("code") or "invalid")
             message = self._sanitize_message(str(entry.get("message", "")))
             if code in {"required", "missing"}:
@@ -174,6 +174,13 @@ class ErrorMapper:
                 message = f"Invalid value ({code})"
             errors.append({"field": clean(field), "code": clean(code, 60), "message": message})
         return {"errors": errors}
+
+
+def _keys_of(path: object) -> list[str]:
+    """Return the keys in a path, which may be a JSON pointer or an array."""
+    if is_array(path):
+        return [*map(str, path)]
+    return keys_of_pointer(path) if isinstance(path, str) else []
 
 
 def protocol_error(error: A2AError) -> Json:
