@@ -117,7 +117,12 @@ def test_violations_in_both_formats_of_apcore_are_read() -> None:
 
 
 def test_violations_with_members_of_other_types_are_read() -> None:
-    errors = [{"path": None}, {"path": ["a", 0]}, {"path": 5}, {"field": 7, "message": None}]
+    errors: list[Any] = [
+        {"path": None},
+        {"path": ["a", 0]},
+        {"path": 5},
+        {"field": 7, "message": None},
+    ]
     error = apcore_errors.SchemaValidationError("Input validation failed", errors=errors)
     fields = [entry["field"] for entry in to_answer(error, inputs={})["data"]["errors"]]
     assert fields == ["", "a.0", "", "7"]

@@ -755,4 +755,11 @@ def test_an_agent_without_a_target_is_refused(tmp_path: Path) -> None:
     result = run([*LOCAL, "--agent", "say="], tmp_path)
 
     assert result.returncode == 1
-    assert "--agent say= names no target" in result.stderr
+    assert "--agent has say=, which names no target: write say=app:agent" in result.stderr
+
+
+def test_an_agent_in_a_variable_without_a_target_is_refused(tmp_path: Path) -> None:
+    result = run(LOCAL, tmp_path, {"APCORE_A2A_AGENT": "say="})
+
+    assert result.returncode == 1
+    assert "APCORE_A2A_AGENT has say=, which names no target" in result.stderr

@@ -64,7 +64,8 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     """
     options = explicit_options(ctx)
     folder = options.pop("extensions_dir", None)
-    named_targets = [_parse_named_target(text) for text in options.pop("agent", None) or ()]
+    agents = options.pop("agent", None) or ()
+    named_targets = [_parse_named_target(text, as_written(ctx, "agent")) for text in agents]
     remotes = options.pop("remote", None) or ()
     has_other_modules = bool(named_targets) or bool(remotes) or "openapi" in options
     targets = _choose_targets(
@@ -121,11 +122,13 @@ def _remote_agents(ctx: click.Context, entries: Sequence[Any], *, expose: bool) 
         raise CommandConfigurationError(f"{as_written(ctx, 'remote')} {error}") from None
 
 
-def _parse_named_target(text: str) -> str | dict[str, str]:
+def _parse_named_target(text: str, option_name: str) -> str | dict[str, str]:
     """Parse `[SKILL=]TARGET`; return `TARGET` or `{SKILL: TARGET}`."""
     skill_id, equals, target = text.partition("=")
     if equals and not target:
-        raise CommandConfigurationError(f"--agent {text} names no target: write {text}app:agent")
+        raise CommandConfigurationError(
+            f"{option_name} has {text}, which names no target: write {text}app:agent"
+        )
     return {skill_id: target} if equals and SKILL_ID.fullmatch(skill_id) else text
 
 
@@ -208,14 +211,16 @@ def authenticator(values: dict[str, Any], option_name: Callable[[str], str]) -> 
     package: Any = import_part("auth", "--auth-type")
     try:
         if kind == "bearer":
-            return _bearer_authenticator(package, values)
+            return _bearer_authenticator(package, values, option_name)
         return _api_key_authenticator(package, values, option_name)
     except package.ConfigurationError as error:
         names = ", ".join(map(option_name, values)) or JWT_SECRET_VARIABLE
         raise ValueError(f"--auth-type {kind} with {names}: {error}") from None
 
 
-def _bearer_authenticator(package: Any, values: Mapping[str, Any]) -> Any:
+def _bearer_authenticator(
+    package: Any, values: Mapping[str, Any], option_name: Callable[[str], str]
+) -> Any:
     has_key = any(values.get(name) for name in KEY_SOURCES)
     if not has_key and not os.environ.get(JWT_SECRET_VARIABLE):
         names = ", ".join(OPTIONS[name].flag for name in KEY_SOURCES)
@@ -224,7 +229,7 @@ def _bearer_authenticator(package: Any, values: Mapping[str, Any]) -> Any:
         )
     options = {name.removeprefix("auth_"): value for name, value in values.items()}
     if "key" in options:
-        options["key"] = _file_or_text(options["key"])
+        options["key"] = _file_or_text(options["key"], option_name("auth_key"))
     if "roles_claim" in options:
         options["claim_mapping"] = package.ClaimMapping(roles=options.pop("roles_claim"))
     return package.JWTAuthenticator(**options)
@@ -238,13 +243,13 @@ def _api_key_authenticator(
         raise ValueError(f"{option_name(bearer_options[0])} applies only to --auth-type bearer")
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
-    file_or_key = _file_or_text(key)
+    file_or_key = _file_or_text(key, option_name("auth_key"))
     if isinstance(file_or_key, Path):
         return package.APIKeyAuthenticator(file_or_key)
     return package.APIKeyAuthenticator({file_or_key: "client"}, source=option_name("auth_key"))
 
 
-def _file_or_text(value: str) -> str | Path:
+def _file_or_text(value: str, option_name: str) -> str | Path:
     """Return *value* as a Path if there is such a file, and unchanged if it is a key.
 
     Raises:
@@ -256,5 +261,5 @@ def _file_or_text(value: str) -> str | Path:
     except (OSError, RuntimeError, ValueError):  # too long, unknown user after ~, NUL character
         return value
     if not is_file and PATH_LIKE.fullmatch(value):
-        raise ValueError("--auth-key looks like the path of a file, but there is no such file")
+        raise ValueError(f"{option_name} looks like the path of a file, but there is no such file")
     return path if is_file else value
