@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         help="servers to compare with the echo server",
     )
     add("--old-python", metavar="PATH", help="Python with apcore-a2a 0.8, to compare with")
-    add("--strict", action="store_true", help="also exit with 1 if a target is missed")
+    add(
+        "--strict", action="store_true", help="also exit with 1 if a target of a full run is missed"
+    )
     add("--profile", action="store_true", help="only profile the server")
     add("--clients", action="store_true", help="only compare the client with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
@@ -101,7 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.clients:
         return _print_tables(options, command, lambda: clients.measure(quick=options.quick))
     if options.peers:
-        return _print_tables(options, command, lambda: _compare_peers(quick=options.quick))
+        results = Results()
+        exit_code = _print_tables(
+            options, command, lambda: _compare_peers(results, quick=options.quick)
+        )
+        return 1 if results.failures or results.unavailable else exit_code
     if options.bridges:
         quick = options.quick
         return _print_tables(options, command, lambda: bridges.measure(_progress(), quick=quick))
@@ -155,9 +161,8 @@ def _store_plan(options: argparse.Namespace) -> stores.Plan:
     )
 
 
-def _compare_peers(*, quick: bool) -> list[Table]:
+def _compare_peers(results: Results, *, quick: bool) -> list[Table]:
     """Measure this server and others, and this project's start-up and memory; return the tables."""
-    results = Results()
     _measure(peers.plan(results, quick=quick), results, quick=quick)
     checks = report.check_table(peers.checks(results))
     return [peers.table(results), report.fact_table(results), checks]
