@@ -618,6 +618,13 @@ def test_references_may_have_escapes_and_indexes(tmp_path: Path) -> None:
     assert schema["properties"].keys() == {"id", "body"}
 
 
+def test_a_body_that_may_be_anything_is_one_input(tmp_path: Path) -> None:
+    schemas: list[Any] = [True, {}]
+    for schema in schemas:
+        skill = skills_of(document_with({"requestBody": body(schema)}), tmp_path).get("x.post")
+        assert [*skill.input_schema.model_json_schema()["properties"]] == ["body"]
+
+
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
@@ -629,7 +636,8 @@ def test_references_may_have_escapes_and_indexes(tmp_path: Path) -> None:
         ({"parameters": [parameter("a", "query", style="matrix")]}, "style matrix"),
         ({"parameters": [parameter("a", "body")]}, "is in body"),
         ({"parameters": 5}, "the form that OpenAPI requires"),
-        ({"security": [{"digest": []}]}, "scheme digest .http digest. is not supported"),
+        ({"security": [{"digest": []}]}, r"scheme digest \(http digest\) is not supported"),
+        ({"security": [{"mtls": []}]}, r"scheme mtls \(mutualTLS\) is not supported"),
     ],
 )
 def test_operations_that_cannot_be_called_are_left_out(
@@ -637,7 +645,10 @@ def test_operations_that_cannot_be_called_are_left_out(
 ) -> None:
     components = {
         "schemas": {"Me": {"$ref": "#/components/schemas/Me"}},
-        "securitySchemes": {"digest": {"type": "http", "scheme": "digest"}},
+        "securitySchemes": {
+            "digest": {"type": "http", "scheme": "digest"},
+            "mtls": {"type": "mutualTLS"},
+        },
     }
     document = document_with(operation, components=components)
     document["paths"]["/good"] = {"get": {}}

@@ -311,6 +311,7 @@ def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
         ("nope", "There is no file, folder or Python module nope\nA target is a folder,"),
         ("nope.py", "There is no file or folder nope.py\n"),
         ("no/such", "There is no file or folder no/such\n"),
+        ("./skills:greet", r"\./skills is a folder, but a file is expected before the colon\n"),
         (Path("no/such"), "The folder of modules no/such does not exist"),
         ("held.nope", "There is no file, folder or Python module held.nope"),
         ("two words", "There is no file, folder or Python module two words"),
@@ -339,6 +340,7 @@ def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
     ],
 )
 def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, write: Write) -> None:
+    write("skills/greet.py", FUNCTIONS)
     write("held.py", CLIENT)
     write("notes.txt", "")
     write("broken.binding.yaml", "spec_version: '1.0'")

@@ -283,7 +283,8 @@ class Document:
             return _basic(value) if value else None
         if kind in ("oauth2", "openIdConnect") or (kind == "http" and variant == "bearer"):
             return _bearer(value) if value else None
-        raise DocumentError(f"the security scheme {name} ({kind} {variant}) is not supported")
+        full_kind = f"{kind} {variant}".strip()
+        raise DocumentError(f"the security scheme {name} ({full_kind}) is not supported")
 
 
 class Inputs:
@@ -359,6 +360,7 @@ class Inputs:
             return None
         media_type_object: Any = content[media_type]
         schema: Any = media_type_object.get("schema") or {}
+        schema = {} if schema is True else schema  # both allow any value (JSON Schema 2020-12)
         self._document.resolve(schema)  # fails if its references never end
         converted = self._converter.convert(schema)
         plain_type = _plain_type(media_type)

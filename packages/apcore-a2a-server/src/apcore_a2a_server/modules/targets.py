@@ -215,8 +215,11 @@ def _load_named(target: str, allow_empty: bool) -> Any:
     owner = name if colon else target
     if owner.endswith((".py", ".yaml", ".yml")) or re.search(r"[/\\]", owner):
         file = _existing_path(owner) if colon else None
-        if file is None or not file.is_file():
+        if file is None:
             raise TargetError(f"There is no file or folder {clean(owner, 500)}\n{TARGET_FORMATS}")
+        if not file.is_file():
+            problem = "is a folder, but a file is expected before the colon"
+            raise TargetError(f"{clean(owner, 500)} {problem}\n{TARGET_FORMATS}")
         namespace = import_file(file, unused_name(file))
     else:
         namespace = import_module_of(owner, target)
