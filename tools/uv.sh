@@ -63,7 +63,7 @@ prepare() {
 }
 
 run_module() {
-    python=$root/.venv/bin/python
+    case $venv in /*) python=$venv/bin/python ;; *) python=$root/$venv/bin/python ;; esac
     if ! "$python" -c 'import pytest' 2>/dev/null; then (cd -- "$root" && prepare && "$uv" sync --quiet --locked); fi
     PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m "$@"
 }
