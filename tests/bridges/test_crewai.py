@@ -191,6 +191,19 @@ async def test_a_crew_without_placeholders_gets_the_message() -> None:
     assert "User: Who are you?" in script.prompts[0][0]
 
 
+async def test_a_crew_without_placeholders_gets_the_text_of_the_input_mapper() -> None:
+    script = Script()
+    agent = agent_of(lambda *texts: script.say(texts[-1]))
+    task = Task(description="Be kind", expected_output="A text", agent=agent)
+    crew = Crew(agents=[agent], tasks=[task])
+    async with (
+        serving_agent(bridge(crew, input_mapper=lambda _, turn: turn.text.upper())) as url,
+        client_of(url) as client,
+    ):
+        await client.call(None, "Who are you?")
+    assert "User: WHO ARE YOU?" in script.prompts[0][0]
+
+
 class Summary(BaseModel):
     title: str
     words: int

@@ -169,7 +169,8 @@ class CrewAIAgent(Agent):
             inputs.pop(CHAT, None)  # callers must not forge the conversation
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
         if not self._has_placeholders:  # there is no other place for the text of the user
-            chat.append({"role": "user", "content": turn.text})
+            text = mapped_input if isinstance(mapped_input, str) else turn.text
+            chat.append({"role": "user", "content": text})
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
     def _copy(self, paused: _PausedCrew, done_count: int, stop_index: int | None) -> Any:

@@ -229,7 +229,7 @@ class N8nAgent(Agent):
         if turn.state is not None and status == STILL_RUNNING:
             return delay
         if self.annotations.idempotent and status in UNAVAILABLE:
-            return min(seconds or delay, MAX_DELAY)
+            return min(delay if seconds is None else seconds, MAX_DELAY)
         if status in REFUSED and seconds is not None:
             return min(seconds, MAX_DELAY)
         return None
