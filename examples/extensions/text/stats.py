@@ -34,7 +34,7 @@ class Size(BaseModel):
 
 
 class StatsOutput(BaseModel):
-    """Statistics. A stream sends the paragraphs one by one, then the rest."""
+    """Statistics. A stream sends the size of each paragraph, then the rest."""
 
     paragraphs: dict[str, Size] = Field(description="Sizes of the paragraphs, by number from 1.")
     total: Size = Field(description="The size of all paragraphs together.")

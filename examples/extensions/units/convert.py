@@ -1,4 +1,4 @@
-"""`units.convert`: convert a measure; ask for what is missing in the conversation."""
+"""`units.convert`: convert a measure; ask for missing parts."""
 
 import re
 from collections.abc import Iterator
