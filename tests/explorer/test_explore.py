@@ -208,7 +208,7 @@ def test_the_page_says_that_it_cannot_call_an_agent_with_grpc_alone(
         page = open_visit(address).go("skills/work")
         press_run(page, "wait")
         failure = page.get_by_role("region", name="Result").get_by_role("alert")
-        expect(failure).to_contain_text("no interface of A2A 1.0 that this page speaks")
+        expect(failure).to_contain_text("no JSON-RPC or HTTP+JSON interface of A2A 1.0")
         expect(failure).to_contain_text("Its card lists GRPC of A2A 1.0.")
         assert fake.received == []
 

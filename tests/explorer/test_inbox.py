@@ -133,7 +133,7 @@ def test_one_refused_answer_of_several_is_reported(open_visit: OpenVisit) -> Non
         page.get_by_label("Select all approvals").check()
         page.get_by_role("button", name="Approve selected calls").click()
         page.get_by_role("button", name="Yes, approve 2 calls").click()
-        expect(page.get_by_text("1 answer sent. 1 refused:")).to_contain_text("Refused with 503")
+        expect(page.get_by_text("1 answer sent. 1 failed:")).to_contain_text("Refused with 503")
         expect(page.get_by_role("article", name="task 1")).to_contain_text("Waiting for your")
 
 

@@ -209,7 +209,7 @@ def test_a_refused_cancellation_is_reported(visit: Visit, other: OtherClient) ->
         "**/", lambda route: (other.call("CancelTask", id=task["id"]), route.continue_()), times=1
     )
     page.get_by_role("button", name="Yes, cancel 1 task").click()
-    expect(page.get_by_text("0 tasks canceled. 1 refused:")).to_be_visible()
+    expect(page.get_by_text("0 tasks canceled. 1 not canceled:")).to_be_visible()
 
 
 def test_the_duration_of_a_task_is_shown_if_the_agent_keeps_former_states(

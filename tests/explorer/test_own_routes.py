@@ -85,7 +85,7 @@ def test_figures_are_updated(visit: Visit) -> None:
     fulfill_route(page, "now", {"tasks": {"working": 7}, "status": "draining", "scope": "workers"})
     expect(figure(page, "Running")).to_contain_text("7")
     expect(page.get_by_role("main").get_by_role("status")).to_have_text("Shutting down")
-    expect(page.get_by_text("The figures cover all workers of one replica.")).to_be_visible()
+    expect(page.get_by_text("The figures cover all workers of one server.")).to_be_visible()
     expect(figure(page, "Queued")).to_contain_text("unknown")
 
 

@@ -92,8 +92,8 @@ def accepts_gzip(accept_encoding: str) -> bool:
         name, _, parameter = coding.partition(";")
         weight = re.fullmatch(r"\s*q=([01](\.\d{0,3})?)\s*", parameter)
         weights[name.strip().lower()] = float(weight[1]) if weight else 1.0
-    names_gzip = "gzip" in accept_encoding.lower()
-    return weights["gzip" if names_gzip else "*"] > 0
+    mentions_gzip = "gzip" in accept_encoding.lower()
+    return weights["gzip" if mentions_gzip else "*"] > 0
 
 
 def policy(text: str) -> str:

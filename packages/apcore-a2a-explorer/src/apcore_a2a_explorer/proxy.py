@@ -31,8 +31,8 @@ LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
 CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 """The path of the card since A2A 0.3, and its path before."""
 MISSING_STATUSES = (404, 405, 410)
-CONNECT_TIMEOUT = 10.0  # seconds; a response may take any time
-CARD_TIMEOUT = 30.0  # seconds
+CONNECT_TIMEOUT = 10.0  # seconds
+CARD_TIMEOUT = 30.0  # seconds; other responses have no timeout
 MAX_CARD = 10 * 1024 * 1024
 """Maximum size of an Agent Card after decompression, in bytes."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -42,14 +42,14 @@ NOT_FORWARDED = {
     *("host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"),
     INTERFACE_HEADER,
 }
-"""Header fields of requests that are not forwarded to the agent: most would reveal this proxy."""
+"""Request header fields that are not forwarded to the agent: most would reveal this proxy."""
 NOT_RETURNED = {
     *("set-cookie", "content-length", "server", "date", "content-security-policy"),
     # most of these make a browser send requests elsewhere, which could reveal the token in the URL
     *("refresh", "link", "content-security-policy-report-only", "referrer-policy"),
     *("report-to", "reporting-endpoints", "nel", "clear-site-data", "service-worker-allowed"),
 }
-"""Header fields of responses that are not returned to the browser."""
+"""Response header fields that are not returned to the browser."""
 HOP_BY_HOP = {"connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
 SAFE_HEADERS = {
     "content-security-policy": "default-src 'none'; sandbox",
@@ -238,7 +238,7 @@ class Gate:
 
 
 def new_client() -> httpx.AsyncClient:
-    """Return a client whose responses may take any time."""
+    """Return a client that waits for responses without a timeout."""
     return httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT))
 
 
@@ -248,7 +248,7 @@ def explore(agent: str, port: int = 0, announce: Callable[[str], None] = print) 
     Args:
         agent: The agent's base URL.
         port: The port of loopback to listen on; 0 for any.
-        announce: Called with the address of the page when the port is open.
+        announce: Called with the URL of the page when the port is open.
 
     Raises:
         OSError: The port is in use.

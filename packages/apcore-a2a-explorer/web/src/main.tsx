@@ -4,7 +4,7 @@ import { card, loadCard } from "./state/agent";
 import { credentials } from "./state/credentials";
 import { restoreRuns } from "./state/runs";
 import { startPolling } from "./state/live";
-import { loadAccess } from "./state/operate";
+import { loadAccess } from "./state/access";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 

@@ -34,9 +34,9 @@ const FIELDS: Record<Kind, ComponentType<InputProps>> = {
  */
 export function Field(field: FieldProps) {
   const { root } = useContext(Form);
-  const { default: value, ...rest } = resolve(field.schema, root);
+  const { default: defaultValue, ...rest } = resolve(field.schema, root);
   // the default of a required member is filled in; other defaults are only shown as a hint
-  const schema = value === undefined || field.required ? rest : { ...rest, default: value };
+  const schema = defaultValue === undefined || field.required ? rest : { ...rest, default: defaultValue };
   const kind = kindOf(schema, root, field.path.at(-1));
   const isDeep = field.path.length > MAX_DEPTH;
   const Input = isDeep || !canShow(kind, field.value) ? AnyField : FIELDS[kind];

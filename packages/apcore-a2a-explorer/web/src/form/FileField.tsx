@@ -1,5 +1,5 @@
 import { useId, useState } from "preact/hooks";
-import { sizeOf, toBase64 } from "../parts/files";
+import { formatSize, toBase64 } from "../parts/files";
 import type { Json, JsonObject } from "../protocol/types";
 import { text } from "../protocol/values";
 import { emptyOf, type FieldProps } from "./context";
@@ -115,8 +115,8 @@ function ChosenFile({ value, file, label, remove }: ChosenFileProps) {
     <p class="chosen-file">
       {file && <span class="breakable">{file.name}, </span>}
       <span class="muted">
-        {file && `${sizeOf(file.size)}, `}
-        {sizeOf(new Blob([value]).size)} in the request
+        {file && `${formatSize(file.size)}, `}
+        {formatSize(new Blob([value]).size)} in the request
       </span>{" "}
       {remove && (
         <button type="button" class="quiet small" aria-label={`Remove the file of ${label}`} onClick={remove}>

@@ -3,20 +3,20 @@ import type { Json, JsonObject } from "../protocol/types";
 import { isObject, strings } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
 import { Field } from "./Field";
-import { constantsOf, furtherOf, holdsFile, labelOf, MAX_OPEN, orderOf, propertiesOf, sameJson, startOf } from "./fields";
+import { constantsOf, furtherOf, holdsFile, initialValueOf, labelOf, MAX_OPEN_DEPTH, orderOf, propertiesOf, sameJson } from "./fields";
 import { FileMembers } from "./FileField";
 import { Group } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
 
-/** An object. If it may be left out, the user adds and removes it; a map is always open. */
+/** An object. The user can add and remove an optional one; the entries of a map are always shown. */
 export function ObjectField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const { value, path, required, isItem = false } = field;
   const isAdded = isObject(value);
   const isMap = !Object.keys(propertiesOf(schema)).length && furtherOf(schema) !== undefined;
   const isOptional = !isItem && !isMap && (!required || schema.nullable === true);
-  const isOpen = isAdded || isItem || isMap || (!isOptional && path.length <= MAX_OPEN);
+  const isOpen = isAdded || isItem || isMap || (!isOptional && path.length <= MAX_OPEN_DEPTH);
   return (
     <Group field={field} schema={schema}>
       {() =>
@@ -32,7 +32,7 @@ export function ObjectField({ field, schema }: InputProps) {
                 Remove
               </button>
             )}
-            <Members field={isMap ? emptiable(field, schema) : field} schema={schema} />
+            <Members field={isMap ? omitEmptyMap(field, schema) : field} schema={schema} />
           </>
         ) : (
           <p class="add-line">
@@ -40,7 +40,7 @@ export function ObjectField({ field, schema }: InputProps) {
               type="button"
               class="quiet small"
               aria-label={`Add ${field.label}`}
-              onClick={() => field.onChange(startOf(schema, root) ?? {})}
+              onClick={() => field.onChange(initialValueOf(schema, root) ?? {})}
             >
               + Add
             </button>{" "}
@@ -53,7 +53,7 @@ export function ObjectField({ field, schema }: InputProps) {
 }
 
 /** The field of a map; if optional, the map is left out when its last entry is removed. */
-const emptiable = (field: FieldProps, schema: JsonObject): FieldProps => ({
+const omitEmptyMap = (field: FieldProps, schema: JsonObject): FieldProps => ({
   ...field,
   onChange: (value) => {
     const isEmpty = isObject(value) && !Object.keys(value).length;
@@ -208,7 +208,7 @@ function NewMember({ field, further, object, change }: NewMemberProps) {
   const add = () => {
     if (!name) return setError("Enter a name first.");
     if (Object.hasOwn(object, name)) return setError("This name is taken.");
-    change(withMember(object, name, startOf(further, root) ?? null, []));
+    change(withMember(object, name, initialValueOf(further, root) ?? null, []));
     setName("");
     setError("");
   };

@@ -1,7 +1,7 @@
 import { useContext, useState } from "preact/hooks";
 import { defaultHint, emptyOf, Form } from "./context";
 import { Field } from "./Field";
-import { branchesOf, branchFor, branchNames, kindOf, startOf } from "./fields";
+import { branchesOf, branchFor, branchNames, initialValueOf, kindOf } from "./fields";
 import { Frame } from "./Frame";
 import type { InputProps } from "./inputs";
 import { Members } from "./ObjectField";
@@ -19,7 +19,7 @@ export function UnionField({ field, schema }: InputProps) {
   const part = { name: "type", quiet: branch !== undefined && !isObject };
   const choose = (next: number) => {
     setChosen(next);
-    field.onChange((next < 0 ? undefined : startOf(branches[next], root)) ?? emptyOf(schema, field.required));
+    field.onChange((next < 0 ? undefined : initialValueOf(branches[next], root)) ?? emptyOf(schema, field.required));
   };
   return (
     <>

@@ -62,7 +62,7 @@ describe.each(entries)("a schema with $name", ({ name, schema, inputs }) => {
   });
 });
 
-it("only null, values of any type and schemas of other documents are JSON fields", () => {
+it("has a field for JSON only for null, values of any type, and references to other documents", () => {
   const kinds = entries.map(({ name, schema }) => {
     const member = resolve((schema.properties as JsonObject).value, schema);
     return [name, kindOf(member, schema)];

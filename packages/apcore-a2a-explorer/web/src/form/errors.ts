@@ -26,7 +26,7 @@ function likelyBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUni
   const typeErrors = errorsWithin.filter((unit) => isTypeError(unit, choice));
   const fittingBranches = errorsByBranch(choice, errorsWithin).filter((errors) => !errors.some((unit) => typeErrors.includes(unit)));
   const best = fittingBranches.sort((left, right) => distance(left) - distance(right))[0];
-  return best ?? joinTypes(typeErrors);
+  return best ?? joinTypeErrors(typeErrors);
 }
 
 function errorsByBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUnit[][] {
@@ -43,7 +43,7 @@ const distance = (units: OutputUnit[]) =>
   units.reduce((sum, { keyword }) => sum + (keyword === "required" || keyword === "const" ? 2 : 1), 0);
 
 /** Join type errors (keyword `type`) into one that names all expected types. */
-function joinTypes([first, ...more]: OutputUnit[]): OutputUnit[] {
+function joinTypeErrors([first, ...more]: OutputUnit[]): OutputUnit[] {
   if (!first) return [];
   const types = more.flatMap((unit) => expectedTypes(unit.error).map((type) => `, "${type}"`));
   return [{ ...first, error: first.error.replace(/\.$/, `${types.join("")}.`) }];

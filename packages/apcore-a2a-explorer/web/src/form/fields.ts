@@ -20,8 +20,8 @@ export type Kind =
   | "union"
   | "any";
 
-/** Objects nested deeper than this are added only on request. */
-export const MAX_OPEN = 4;
+/** Required objects nested deeper than this are left out until the user adds them. */
+export const MAX_OPEN_DEPTH = 4;
 
 /** Fields nested deeper than this are JSON fields. */
 export const MAX_DEPTH = 12;
@@ -214,7 +214,7 @@ export function furtherOf(schema: JsonObject): Json | undefined {
   return additionalProperties === false ? undefined : additionalProperties;
 }
 
-/** The label of a member. The title of a model is not enough, because several members may share a model. */
+/** The label of a member. The title of an object or referenced schema is not enough, because several members may share it. */
 export function labelOf(name: string, raw: Json | undefined, schema: JsonObject): string {
   if (isObject(raw) && raw.$ref !== undefined) return text(raw.title) ?? name;
   const title = text(schema.title);
@@ -225,33 +225,33 @@ export function labelOf(name: string, raw: Json | undefined, schema: JsonObject)
 const comparable = (name: string) => name.toLowerCase().replaceAll(/[\W_]/g, "");
 
 /** The initial value of a field; undefined if the field has none. */
-export function startOf(schema: Json | undefined, root: JsonObject, depth = 0): Json | undefined {
+export function initialValueOf(schema: Json | undefined, root: JsonObject, depth = 0): Json | undefined {
   const resolvedSchema = resolve(schema, root);
   if (kindOf(resolvedSchema, root) !== "object") return undefined;
   const required = strings(resolvedSchema.required);
   const constants = constantsOf(resolvedSchema, root);
   const entries = Object.entries(propertiesOf(resolvedSchema)).flatMap(([name, raw]) => {
     if (Object.hasOwn(constants, name)) return [[name, constants[name]!]];
-    const value = required.includes(name) ? requiredStart(raw, root, depth) : undefined;
+    const value = required.includes(name) ? initialRequiredValue(raw, root, depth) : undefined;
     return value === undefined ? [] : [[name, value]];
   });
   return Object.fromEntries(entries);
 }
 
-function requiredStart(raw: Json, root: JsonObject, depth: number): Json | undefined {
+function initialRequiredValue(raw: Json, root: JsonObject, depth: number): Json | undefined {
   const schema = resolve(raw, root);
   // a skill might not fill in a required member's default, so the form sends it
   if (schema.default !== undefined) return schema.default;
   if (schema.nullable) return null;
   const kind = kindOf(schema, root);
   if (kind === "boolean") return false;
-  return kind === "object" && depth < MAX_OPEN ? startOf(raw, root, depth + 1) : undefined;
+  return kind === "object" && depth < MAX_OPEN_DEPTH ? initialValueOf(raw, root, depth + 1) : undefined;
 }
 
 /** The initial data of a form. Defaults of optional members are left to the skill. */
 export function initialData(schema: JsonObject | undefined): JsonObject {
-  const start = schema && startOf(schema, schema);
-  return isObject(start) ? start : {};
+  const value = schema && initialValueOf(schema, schema);
+  return isObject(value) ? value : {};
 }
 
 const FORM_KEYWORDS = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties"];

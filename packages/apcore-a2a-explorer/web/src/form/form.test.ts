@@ -6,9 +6,9 @@ import { validate } from "./validator";
 
 const cash = { type: "object", properties: { cash: { type: "integer" } }, required: ["cash"] };
 const card = { type: "object", properties: { number: { type: "string" } }, required: ["number"], additionalProperties: false };
-const schema = (value: object) => ({ properties: { value } }) as never;
-const messages = (value: object, given: unknown) =>
-  validate(schema(value), { value: given } as never).map(({ field, message }) => `${field}: ${message}`);
+const schema = (valueSchema: object) => ({ properties: { value: valueSchema } }) as never;
+const messages = (valueSchema: object, value: unknown) =>
+  validate(schema(valueSchema), { value } as never).map(({ field, message }) => `${field}: ${message}`);
 
 describe("an invalid value", () => {
   it("is described without terms of JSON Schema", () => {

@@ -5,7 +5,7 @@ import { text } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
 import { Field } from "./Field";
 import { FilesDrop } from "./FileField";
-import { kindOf, optionsOf, prefixOf, restOf, sameJson, startOf } from "./fields";
+import { initialValueOf, kindOf, optionsOf, prefixOf, restOf, sameJson } from "./fields";
 import { Group } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
@@ -96,7 +96,7 @@ function Items({ field, schema, itemSchema, from }: ItemsProps) {
           class="quiet small"
           aria-label={`Add to ${field.label}`}
           disabled={value.length >= maxItems}
-          onClick={() => add(startOf(itemSchema, root) ?? null)}
+          onClick={() => add(initialValueOf(itemSchema, root) ?? null)}
         >
           + Add
         </button>{" "}

@@ -27,6 +27,7 @@ describe("the rows of a schema's members", () => {
         code: { type: "string", minLength: 2, maxLength: 2, pattern: "^[A-Z]+$" },
         size: { enum: ["S", "M"], default: "M" },
         tags: { type: "array", items: { type: "string" }, uniqueItems: true, maxItems: 3 },
+        one: { type: "array", maxItems: 1 },
         any: {},
       },
       { required: ["n"] },
@@ -38,6 +39,7 @@ describe("the rows of a schema's members", () => {
       'size: "S" | "M"; = "M"',
       "tags: list of string; at most 3 items; no duplicate items",
       "  []: string",
+      "one: list; at most 1 item",
       "any: any",
     ]);
   });

@@ -93,7 +93,7 @@ function row(name: string, schema: JsonObject, root: JsonObject, depth: number, 
   return {
     name,
     depth,
-    type: typeIn(schema, root),
+    type: describeType(schema, root),
     required,
     default: value === undefined ? undefined : shorten(value),
     constraints: constraintsOf(schema),
@@ -101,12 +101,12 @@ function row(name: string, schema: JsonObject, root: JsonObject, depth: number, 
   };
 }
 
-function typeIn(schema: JsonObject, root: JsonObject): string {
-  const type = plainType(schema, root);
+function describeType(schema: JsonObject, root: JsonObject): string {
+  const type = describeTypeWithoutNull(schema, root);
   return schema.nullable && type !== "any" ? `${type} or null` : type;
 }
 
-function plainType(schema: JsonObject, root: JsonObject): string {
+function describeTypeWithoutNull(schema: JsonObject, root: JsonObject): string {
   const options = optionsOf(schema, root);
   if (options) {
     const listed = options.slice(0, MAX_OPTIONS).map(({ value }) => shorten(value));
@@ -118,11 +118,11 @@ function plainType(schema: JsonObject, root: JsonObject): string {
   const type = typeOf(schema);
   if (type === "array") {
     if (prefixOf(schema).length) return "tuple";
-    return isObject(schema.items) ? `list of ${typeIn(resolve(schema.items, root), root)}` : "list";
+    return isObject(schema.items) ? `list of ${describeType(resolve(schema.items, root), root)}` : "list";
   }
   if (type === "object") {
     const further = Object.keys(propertiesOf(schema)).length ? undefined : furtherOf(schema);
-    return isObject(further) ? `map to ${typeIn(resolve(further, root), root)}` : "object";
+    return isObject(further) ? `map to ${describeType(resolve(further, root), root)}` : "object";
   }
   const format = text(schema.format);
   return type ? `${type}${format ? ` (${format})` : ""}` : "any";
@@ -136,9 +136,9 @@ function constraintsOf(schema: JsonObject): string[] {
     maximum === undefined ? "" : `≤ ${shorten(maximum)}`,
     exclusiveMaximum === undefined ? "" : `< ${shorten(exclusiveMaximum)}`,
     multipleOf === undefined ? "" : `multiple of ${shorten(multipleOf)}`,
-    range(schema.minLength, schema.maxLength, "characters"),
-    range(schema.minItems, schema.maxItems, "items"),
-    range(schema.minProperties, schema.maxProperties, "members"),
+    range(schema.minLength, schema.maxLength, "character"),
+    range(schema.minItems, schema.maxItems, "item"),
+    range(schema.minProperties, schema.maxProperties, "member"),
     schema.uniqueItems === true ? "no duplicate items" : "",
     typeof pattern === "string" ? `pattern ${pattern}` : "",
     text(schema.contentMediaType) ?? "",
@@ -150,11 +150,12 @@ function constraintsOf(schema: JsonObject): string[] {
 }
 
 function range(least: Json | undefined, most: Json | undefined, noun: string): string {
+  const amount = (count: number) => `${count} ${noun}${count === 1 ? "" : "s"}`;
   if (typeof least === "number" && typeof most === "number") {
-    return least === most ? `${least} ${noun}` : `${least} to ${most} ${noun}`;
+    return least === most ? amount(least) : `${least} to ${amount(most)}`;
   }
-  if (typeof least === "number") return least ? `at least ${least} ${noun}` : "";
-  return typeof most === "number" ? `at most ${most} ${noun}` : "";
+  if (typeof least === "number") return least ? `at least ${amount(least)}` : "";
+  return typeof most === "number" ? `at most ${amount(most)}` : "";
 }
 
 function shorten(value: Json): string {

@@ -8,13 +8,13 @@ import { messageOf, relevantErrors } from "./errors";
 export function validate(schema: JsonObject, data: Json): FieldError[] {
   const units = unitsOf(schema, data);
   // errors inside an object are more specific than the error of the object itself
-  const specific = relevantErrors(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
-  // errors of the subschema `false` lack their location in the schema, so they count only if there are no others
+  const specific = relevantErrors(units.filter((unit) => !UNSPECIFIC_KEYWORDS.has(unit.keyword)));
+  // an error of the subschema `false` does not say where the subschema is, so it counts only without other errors
   const relevant = specific.length ? specific : units.filter((unit) => unit.keyword === "false");
   return relevant.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
 }
 
-const CONTAINERS = new Set(["properties", "items", "prefixItems", "$ref", "allOf", "dependentSchemas", "false"]);
+const UNSPECIFIC_KEYWORDS = new Set(["properties", "items", "prefixItems", "$ref", "allOf", "dependentSchemas", "false"]);
 
 function unitsOf(schema: JsonObject, data: Json): OutputUnit[] {
   try {
@@ -38,7 +38,8 @@ function fieldOf(unit: OutputUnit): string {
 }
 
 /** Whether *value* fits *schema*, which may refer to the definitions of *root*. */
-export function fits(schema: JsonObject, value: Json, { $defs, definitions }: JsonObject): boolean {
+export function fits(schema: JsonObject, value: Json, root: JsonObject): boolean {
+  const { $defs, definitions } = root;
   const schemaWithDefinitions = { ...($defs ? { $defs } : {}), ...(definitions ? { definitions } : {}), ...schema };
   try {
     return new Validator(withNumbers(schemaWithDefinitions) as Schema, "2020-12").validate(withNumbers(value)).valid;

@@ -10,7 +10,7 @@ import { Table } from "./Table";
 import { TextView } from "./TextView";
 import { Choice } from "./Choice";
 
-const STEP = 20; // parts
+const INITIAL_LIMIT = 20; // parts
 
 interface Props {
   artifact: Artifact;
@@ -44,7 +44,7 @@ export function ArtifactView({ artifact, schema }: Props) {
 }
 
 function Parts({ artifact: { parts }, schema }: Props) {
-  const [limit, setLimit] = useState(STEP);
+  const [limit, setLimit] = useState(INITIAL_LIMIT);
   const [chosen, setChosen] = useState("");
   const joined = joinedText(parts);
   const rows = parts.length > 1 ? rowsOf(parts.map((part) => part.data ?? null)) : null;
@@ -62,7 +62,7 @@ function Parts({ artifact: { parts }, schema }: Props) {
             <PartView key={index} part={part} schema={schema} />
           ))}
           {parts.length > limit && (
-            <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+            <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * INITIAL_LIMIT)}>
               Show more ({counted(parts.length - limit, "part")} left)
             </button>
           )}

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Part } from "../protocol/types";
-import { bytesOf, download, fileName, isAudio, isImage, sizeOf } from "./files";
+import { bytesOf, download, fileName, formatSize, isAudio, isImage } from "./files";
 import { Link } from "./Link";
 
 export function FilePart({ part }: { part: Part }) {
@@ -27,7 +27,7 @@ function Bytes({ part, name }: { part: Part; name: string }) {
       <p>
         <span class="breakable">{name}</span>{" "}
         <span class="muted">
-          {type}, {sizeOf(bytes.length)}
+          {type}, {formatSize(bytes.length)}
         </span>{" "}
         <button
           type="button"

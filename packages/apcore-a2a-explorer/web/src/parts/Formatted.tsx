@@ -10,7 +10,7 @@ import { memberSchema, shapeOf } from "./shapes";
 import { Table } from "./Table";
 import { TextView } from "./TextView";
 
-const STEP = 20; // items
+const INITIAL_LIMIT = 20; // items
 
 interface Props {
   value: Json;
@@ -60,7 +60,7 @@ interface ItemsProps extends Omit<Props, "value" | "depth"> {
 }
 
 function Items({ items, schema, root, label, depth }: ItemsProps) {
-  const [limit, setLimit] = useState(STEP);
+  const [limit, setLimit] = useState(INITIAL_LIMIT);
   return (
     <>
       <ol class="items">
@@ -71,7 +71,7 @@ function Items({ items, schema, root, label, depth }: ItemsProps) {
         ))}
       </ol>
       {items.length > limit && (
-        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * INITIAL_LIMIT)}>
           Show more ({counted(items.length - limit, "item")} left)
         </button>
       )}

@@ -3,7 +3,7 @@ import { useContext, useState } from "preact/hooks";
 import type { Json } from "../protocol/types";
 import { matches, pathTo, type SearchResult } from "./search";
 
-const STEP = 100; // members
+const INITIAL_LIMIT = 100; // members
 const MAX_STRING = 2000; // characters
 
 interface TreeTools {
@@ -49,7 +49,7 @@ type Container = Json[] | { [name: string]: Json };
 function Branch({ value, name, open, path }: { value: Container; name?: string; open: number; path: string }) {
   const found = useContext(Tools)?.found;
   const [chosenOpen, setChosenOpen] = useState<boolean | null>(null);
-  const [limit, setLimit] = useState(STEP);
+  const [limit, setLimit] = useState(INITIAL_LIMIT);
   const size = Array.isArray(value) ? value.length : Object.keys(value).length;
   if (!size) {
     return (
@@ -80,7 +80,7 @@ function Branch({ value, name, open, path }: { value: Container; name?: string; 
             />
           ))}
           {keys.length > limit && (
-            <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+            <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * INITIAL_LIMIT)}>
               Show more ({(keys.length - limit).toLocaleString()} left)
             </button>
           )}

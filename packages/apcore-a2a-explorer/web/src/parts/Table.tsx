@@ -3,10 +3,10 @@ import type { JsonObject } from "../protocol/types";
 import { counted } from "./counted";
 import { columnsOf } from "./rows";
 
-const STEP = 100; // rows
+const INITIAL_LIMIT = 100; // rows
 
 export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
-  const [limit, setLimit] = useState(STEP);
+  const [limit, setLimit] = useState(INITIAL_LIMIT);
   const columns = columnsOf(rows);
   return (
     <>
@@ -33,7 +33,7 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
         </table>
       </div>
       {rows.length > limit && (
-        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * INITIAL_LIMIT)}>
           Show more ({counted(rows.length - limit, "row")} left)
         </button>
       )}

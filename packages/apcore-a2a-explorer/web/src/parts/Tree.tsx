@@ -46,7 +46,7 @@ export function Tree({ value, open }: { value: Json; open?: number }) {
         <p class="picked">
           <code class="breakable">{picked.path}</code>
           <CopyButton text={picked.path} label="Copy path" />
-          <CopyButton text={() => copyText(picked.value)} label="Copy value" />
+          <CopyButton text={() => textToCopy(picked.value)} label="Copy value" />
         </p>
       )}
       <div class="tree">
@@ -59,4 +59,4 @@ export function Tree({ value, open }: { value: Json; open?: number }) {
 }
 
 /** The text of a copied value: a string as it is, anything else as JSON. */
-const copyText = (value: Json) => (typeof value === "string" ? value : pretty(value));
+const textToCopy = (value: Json) => (typeof value === "string" ? value : pretty(value));

@@ -31,7 +31,7 @@ const SOUNDS = /^audio\/(mpeg|mp3|mp4|aac|ogg|opus|webm|flac|wav|x-wav)$/i;
 
 export const isAudio = (part: Part) => part.raw !== undefined && SOUNDS.test(part.mediaType ?? "");
 
-export function sizeOf(bytes: number): string {
+export function formatSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
   if (bytes < 1_000_000) return `${(bytes / 1000).toFixed(1)} kB`;
   return `${(bytes / 1_000_000).toFixed(1)} MB`;

@@ -24,7 +24,7 @@ it("paths are JSONPath", () => {
   );
 });
 
-it("members at any depth make a value larger", () => {
+it("members at any depth count towards the limit", () => {
   expect(isLarger(value, 9)).toBe(true);
   expect(isLarger(value, 10)).toBe(false);
   expect(isLarger("x".repeat(100), 1)).toBe(false);

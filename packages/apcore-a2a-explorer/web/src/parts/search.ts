@@ -33,12 +33,12 @@ function searchMembers(value: Json, phrase: string, found: SearchResult): boolea
 /** Whether *value* has more than *limit* members, at any depth. */
 export function isLarger(value: Json, limit: number): boolean {
   let remaining = limit;
-  const count = (member: Json): boolean => {
+  const exceedsLimit = (member: Json): boolean => {
     if (member === null || typeof member !== "object") return false;
     remaining -= Object.keys(member).length;
-    return remaining < 0 || Object.values(member).some(count);
+    return remaining < 0 || Object.values(member).some(exceedsLimit);
   };
-  return count(value);
+  return exceedsLimit(value);
 }
 
 /** The path of a member below *parent*, as in JSONPath (RFC 9535): `$.rows[0]["a b"]`. */

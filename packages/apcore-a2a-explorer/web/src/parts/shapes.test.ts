@@ -28,7 +28,7 @@ describe("the shape of a value", () => {
     expect(kindOf(value, schema)).toBe(kind);
   });
 
-  it("comes from the schemas of members, through references and null", () => {
+  it("comes from the schemas of members, even if they are nullable references", () => {
     const schema: JsonObject = {
       properties: { chart: { anyOf: [{ $ref: "#/$defs/Chart" }, { type: "null" }] } },
       $defs: { Chart: { type: "string", contentEncoding: "base64", contentMediaType: "image/png" } },

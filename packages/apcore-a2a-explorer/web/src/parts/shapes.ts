@@ -71,8 +71,9 @@ function fileIn({ bytes, mimeType, ...rest }: JsonObject): Shape | null {
 const CHUNK_MEMBERS = ["text", "delta", "token", "content"];
 
 /**
- * The text of a stream whose parts are texts, strings, or objects with only a text, such as
- * `{"text": …}`; the last object may have further members. Null for other parts, or for one part.
+ * The text of a stream of text parts, or of data parts that are strings or objects with only a
+ * text, such as `{"text": …}`; the last object may have further members. Null for other parts, or
+ * for one part.
  */
 export function joinedText(parts: Part[]): string | null {
   if (parts.length < 2) return null;

@@ -48,7 +48,7 @@ export interface Replica {
 export interface CurrentFigures {
   at?: string;
   status: string;
-  /** What the figures cover: `store` (tasks of all replicas), `workers` (all of one replica) or `process` (one process). */
+  /** What `tasks`, `oldestWorking` and `oldestWaiting` cover: `store` (all replicas), `workers` (all workers of one server) or `process` (one process). */
   scope: string;
   workers: number;
   tasks: { submitted?: number; working?: number; inputRequired?: number; authRequired?: number };
@@ -152,7 +152,7 @@ export interface SkillFigures {
 }
 
 export interface Performance {
-  /** What the figures cover: `workers` (all of one replica) or `process` (one process). */
+  /** What the figures cover: `workers` (all workers of one server) or `process` (one process). */
   scope: string;
   since?: string;
   skills: SkillFigures[];
@@ -235,11 +235,11 @@ export function readTrace(source: unknown): Trace {
       },
     ];
   });
-  return { traceId: text(response.traceId), spans: asTree(spans), dropped: count(response.dropped) };
+  return { traceId: text(response.traceId), spans: sortAsTree(spans), dropped: count(response.dropped) };
 }
 
 /** Sort spans: each after its parent, siblings by start. Set their depths. */
-function asTree(spans: Span[]): Span[] {
+function sortAsTree(spans: Span[]): Span[] {
   const ids = new Set(spans.map((span) => span.id));
   const children = new Map<string, Span[]>();
   for (const span of spans) {

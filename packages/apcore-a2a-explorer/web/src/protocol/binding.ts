@@ -23,7 +23,7 @@ export interface Binding {
   /** The result in the body of a response, or in an event of a stream; in the format of JSON-RPC. */
   result(operation: Operation, source: unknown): unknown;
   /** The error in the body of a response; undefined if the body has no error of the protocol. */
-  refusal(source: unknown, status: number, retryAfter: number): RpcError | undefined;
+  error(source: unknown, status: number, retryAfter: number): RpcError | undefined;
 }
 
 export const envelope = (request: RpcRequest, id: number) => ({
@@ -43,7 +43,7 @@ export const jsonRpc = (tenant = ""): Binding => ({
     const response = object(source);
     return isObject(response?.error) || !response || !("result" in response) ? undefined : response.result;
   },
-  refusal(source, status, retryAfter) {
+  error(source, status, retryAfter) {
     const { jsonrpc, error } = object(source) ?? {};
     // without `jsonrpc`, an error with a status other than 200 may come from a proxy
     if (!isObject(error) || (!jsonrpc && status !== 200)) return undefined;

@@ -126,7 +126,7 @@ function readInterfaces(source: JsonObject): AgentInterface[] {
 /** The bindings that the page supports, best first. */
 const BINDINGS = ["JSONRPC", "HTTP+JSON"];
 
-/** The interface to use for a version; undefined if the page supports none of the card's interfaces. */
+/** The interface to use for a version; undefined if the page supports none of the card's interfaces of this version. */
 export function interfaceOf({ interfaces: all }: AgentCard, version: Version): AgentInterface | undefined {
   const ofVersion = all.filter((candidate) => candidate.version.startsWith(version.slice(0, 1)));
   return BINDINGS.map((binding) => ofVersion.find((candidate) => candidate.binding === binding)).find(Boolean);
@@ -136,7 +136,7 @@ export function interfaceOf({ interfaces: all }: AgentCard, version: Version): A
 export function unsupportedReason({ interfaces: all }: AgentCard, version: Version): string {
   const offered = all.map((offer) => `${offer.binding || "an unnamed binding"} of A2A ${offer.version}`);
   const list = [...new Set(offered)].join(", ") || "no interface";
-  return `The agent has no interface of A2A ${version} that this page speaks: JSON-RPC or HTTP+JSON. Its card lists ${list}.`;
+  return `The agent has no JSON-RPC or HTTP+JSON interface of A2A ${version}, so this page can't call it. Its card lists ${list}.`;
 }
 
 function readRequirements(source: JsonObject): string[][] {

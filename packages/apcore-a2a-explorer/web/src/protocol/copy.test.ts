@@ -5,7 +5,7 @@ import { v03 } from "./v03";
 import { v1 } from "./v1";
 
 const target = { url: "https://agent.example.com/" };
-const send: Operation = {
+const stream: Operation = {
   name: "stream",
   message: { messageId: "m", role: "user", parts: [{ data: { text: "it's", on: true, none: null } }] },
   metadata: { skillId: "s" },
@@ -13,7 +13,7 @@ const send: Operation = {
 
 describe("curl", () => {
   it("quotes the shell's special characters", () => {
-    const source = asCurl(v1, send, target);
+    const source = asCurl(v1, stream, target);
     expect(source).toContain("curl -sN 'https://agent.example.com/'");
     expect(source).toContain("-H 'A2A-Version: 1.0'");
     expect(source).toContain(String.raw`it'\''s`);
@@ -21,7 +21,17 @@ describe("curl", () => {
 
   it("has a variable instead of the credentials", () => {
     const credentials = { header: "Authorization", value: "Bearer $A2A_TOKEN" };
-    expect(asCurl(v03, send, { ...target, credentials })).toContain('-H "Authorization: Bearer $A2A_TOKEN"');
+    expect(asCurl(v03, stream, { ...target, credentials })).toContain('-H "Authorization: Bearer $A2A_TOKEN"');
+  });
+
+  it("takes the API key for the query string from the environment", () => {
+    expect(asCurl(v1, stream, { ...target, queryKey: "a key" })).toContain(`'https://agent.example.com/''?a%20key='"$A2A_TOKEN"`);
+  });
+
+  it("runs no command from the card", () => {
+    const credentials = { header: "X-`id`$HOME", value: "$A2A_TOKEN" };
+    const source = asCurl(v1, stream, { ...target, credentials });
+    expect(source).toContain(`-H 'X-\`id\`$HOME: '"$A2A_TOKEN"`);
   });
 });
 
@@ -32,55 +42,45 @@ describe("Python", () => {
 
   it("has the skill, the version and the credentials' variable", () => {
     const credentials = { header: "X-API-Key", value: "$A2A_TOKEN" };
-    const source = asPython(v03, send, { ...target, credentials });
+    const source = asPython(v03, stream, { ...target, credentials });
     expect(source).toContain('protocol="0.3", auth=APIKey(os.environ["A2A_TOKEN"])');
     expect(source).toContain("client.stream_message(");
     expect(source).toContain('skill="s"');
   });
 
-  it("reads an API key of the query string from the environment, too", () => {
-    const targetWithKey = { ...target, queryKey: "a key" };
-    expect(asCurl(v1, send, targetWithKey)).toContain(`'https://agent.example.com/''?a%20key='"$A2A_TOKEN"`);
-    expect(asPython(v1, send, targetWithKey)).toContain('auth=APIKey(os.environ["A2A_TOKEN"])');
+  it("takes the API key for the query string from the environment", () => {
+    expect(asPython(v1, stream, { ...target, queryKey: "a key" })).toContain('auth=APIKey(os.environ["A2A_TOKEN"])');
   });
 
   it("reads files instead of including their bytes", () => {
-    const message = { ...send.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
-    const source = asPython(v1, { ...send, name: "send", message }, target);
+    const message = { ...stream.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
+    const source = asPython(v1, { ...stream, name: "send", message }, target);
     expect(source).toContain('Part(raw=Path("a.csv").read_bytes(), filename="a.csv")');
     expect(source).toContain("from pathlib import Path");
-  });
-});
-
-describe("curl", () => {
-  it("runs no command from the card", () => {
-    const credentials = { header: "X-`id`$HOME", value: "$A2A_TOKEN" };
-    const source = asCurl(v1, send, { ...target, credentials });
-    expect(source).toContain(`-H 'X-\`id\`$HOME: '"$A2A_TOKEN"`);
   });
 });
 
 describe("JavaScript", () => {
   it("reads the credentials from the environment", () => {
     const credentials = { header: "Authorization", value: "Bearer $A2A_TOKEN" };
-    expect(asJavaScript(v1, send, { ...target, credentials })).toContain(
+    expect(asJavaScript(v1, stream, { ...target, credentials })).toContain(
       '"Authorization": `Bearer ${process.env.A2A_TOKEN}`,',
     );
-    expect(asJavaScript(v1, send, { ...target, queryKey: "a key" })).toContain(
+    expect(asJavaScript(v1, stream, { ...target, queryKey: "a key" })).toContain(
       "fetch(`https://agent.example.com/?a%20key=${encodeURIComponent(process.env.A2A_TOKEN)}`, {",
     );
   });
 
   it("runs no code from the card", () => {
     const url = "https://agent.example.com/`${run()}\\";
-    const source = asJavaScript(v1, send, { ...target, url, queryKey: "key" });
+    const source = asJavaScript(v1, stream, { ...target, url, queryKey: "key" });
     expect(source).toContain("fetch(`https://agent.example.com/\\`\\${run()}\\\\?key=${encodeURIComponent(");
   });
 
   it("reads files instead of including their bytes", () => {
-    const message = { ...send.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
+    const message = { ...stream.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
     for (const dialect of [v1, v03]) {
-      const source = asJavaScript(dialect, { ...send, name: "send", message }, target);
+      const source = asJavaScript(dialect, { ...stream, name: "send", message }, target);
       expect(source).toContain(': await readFile("a.csv", "base64")');
       expect(source).not.toContain("QQ==");
     }

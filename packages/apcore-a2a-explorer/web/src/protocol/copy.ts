@@ -81,6 +81,7 @@ export function asPython(dialect: Dialect, operation: Operation, target: Target)
 export function asJavaScript(dialect: Dialect, operation: Operation, target: Target): string {
   const { credentials, queryKey, lastEventId } = target;
   const { verb, url } = requestOf(dialect, operation, target);
+  const isJsonRpc = url === target.url; // HTTP+JSON adds a path
   const token = "${process.env.A2A_TOKEN}";
   const address = queryKey
     ? `\`${inTemplate(url)}${url.includes("?") ? "&" : "?"}${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
@@ -102,7 +103,7 @@ export function asJavaScript(dialect: Dialect, operation: Operation, target: Tar
     "  },",
     ...(body ? [`  body: ${body.replaceAll("\n", "\n  ")},`] : []),
     "});",
-    ...(isStream ? READ_STREAM : url === target.url ? READ_RESULT : READ_BODY),
+    ...(isStream ? READ_STREAM : isJsonRpc ? READ_RESULT : READ_BODY),
   ].join("\n");
 }
 

@@ -8,7 +8,7 @@ export interface RpcRequest {
 /** The wire format of a version of the protocol. */
 export interface Dialect {
   version: Version;
-  /** The header fields of each request, besides the content type. */
+  /** The header fields that the version requires in each request. */
   headers: Record<string, string>;
   request(operation: Operation): RpcRequest;
   task(result: unknown): Task;

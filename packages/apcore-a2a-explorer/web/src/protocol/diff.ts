@@ -8,12 +8,12 @@ const MAX_CELLS = 1_000_000; // of the table of common subsequences
 /** All lines of both texts in order: removed from *before*, added in *after*, or common. */
 export function diffLines(before: string, after: string): DiffLine[] {
   const [oldLines, newLines] = [before.split("\n"), after.split("\n")];
-  const shorter = Math.min(oldLines.length, newLines.length);
+  const minLength = Math.min(oldLines.length, newLines.length);
   let startCount = 0;
-  while (startCount < shorter && oldLines[startCount] === newLines[startCount]) startCount++;
-  const maxEnd = shorter - startCount;
+  while (startCount < minLength && oldLines[startCount] === newLines[startCount]) startCount++;
+  const maxEndCount = minLength - startCount;
   let endCount = 0;
-  while (endCount < maxEnd && oldLines.at(-1 - endCount) === newLines.at(-1 - endCount)) endCount++;
+  while (endCount < maxEndCount && oldLines.at(-1 - endCount) === newLines.at(-1 - endCount)) endCount++;
   const oldEnd = oldLines.length - endCount;
   const newEnd = newLines.length - endCount;
   return [

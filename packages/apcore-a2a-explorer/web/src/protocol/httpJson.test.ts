@@ -52,11 +52,11 @@ describe("HTTP+JSON of 1.0", () => {
   it("reads the JSON-RPC code from the reason or the gRPC status of an error", () => {
     const info = { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "TASK_NOT_FOUND" };
     const known = { error: { code: 404, status: "NOT_FOUND", message: "no", details: [info] } };
-    expect(binding.refusal(known, 404, 3)).toMatchObject({ code: -32001, message: "no", retryAfter: 3 });
+    expect(binding.error(known, 404, 3)).toMatchObject({ code: -32001, message: "no", retryAfter: 3 });
     const invalid = { error: { code: 400, status: "INVALID_ARGUMENT", message: "bad" } };
-    expect(binding.refusal(invalid, 400, 0)).toMatchObject({ code: -32602 });
-    expect(binding.refusal({ error: { message: "x" } }, 500, 0)).toMatchObject({ code: -32603 });
-    expect(binding.refusal({ detail: "a page of a proxy" }, 502, 0)).toBeUndefined();
+    expect(binding.error(invalid, 400, 0)).toMatchObject({ code: -32602 });
+    expect(binding.error({ error: { message: "x" } }, 500, 0)).toMatchObject({ code: -32603 });
+    expect(binding.error({ detail: "a page of a proxy" }, 502, 0)).toBeUndefined();
   });
 });
 
@@ -133,8 +133,8 @@ describe("HTTP+JSON of 0.3", () => {
   });
 
   it("reads the code of an error from the body, or else from the HTTP status", () => {
-    expect(binding.refusal({ code: -32004, message: "no" }, 501, 0)).toMatchObject({ code: -32004 });
-    expect(binding.refusal({ message: "Task not found" }, 404, 0)).toMatchObject({ code: -32001 });
+    expect(binding.error({ code: -32004, message: "no" }, 501, 0)).toMatchObject({ code: -32004 });
+    expect(binding.error({ message: "Task not found" }, 404, 0)).toMatchObject({ code: -32001 });
   });
 });
 
@@ -149,7 +149,7 @@ describe("JSON-RPC", () => {
   });
 });
 
-describe("the interface of a card", () => {
+describe("the chosen interface of a card", () => {
   const rest = { url: "https://a/rest", protocolBinding: "HTTP+JSON", protocolVersion: "1.0", tenant: "x" };
   const rpc = { url: "https://a/", protocolBinding: "JSONRPC", protocolVersion: "1.0" };
   const grpc = { url: "https://a:443", protocolBinding: "GRPC", protocolVersion: "1.0" };

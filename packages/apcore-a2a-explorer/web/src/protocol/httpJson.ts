@@ -44,7 +44,7 @@ export function httpJson(version: Version, tenant = ""): Binding {
       return { verb, path: prefix + path + query, body: "" };
     },
     result: (operation, source) => (isV03 ? resultOfV03(operation, source) : source),
-    refusal(source, status, retryAfter) {
+    error(source, status, retryAfter) {
       const error = object(object(source)?.error) ?? (isV03 ? object(source) : undefined);
       if (!error || text(error.message) === undefined) return undefined;
       return new RpcError(codeOf(error, status), text(error.message)!, error.details ?? error.data, retryAfter);

@@ -49,7 +49,7 @@ describe("the text of a question", () => {
     ["Approval required for module files.delete\npath: a.txt", ""],
     ['Please answer yes or no, or {"approved": true} or {"approved": false}', ""],
     ["Delete 3 files?", "Delete 3 files?"],
-  ])("of an approval with the prompt %j is %j", (prompt, text) => {
+  ])("for an approval with the prompt %j is %j", (prompt, text) => {
     expect(ask({ approval: { arguments: {} } }, prompt).text).toBe(text);
   });
 

@@ -9,7 +9,7 @@ export interface Question {
   skill?: string;
   /** The arguments of the call to approve. */
   arguments?: JsonObject;
-  /** Who decides the approval: `client` or `server`. If the server decides, any message counts as an answer. */
+  /** Who decides the approval: `client` or `server`. For `server`, a message of any content resumes the task. */
   decidedBy?: string;
   data?: Json;
   choices: string[];

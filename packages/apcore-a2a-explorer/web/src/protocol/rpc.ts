@@ -30,8 +30,8 @@ export interface Exchange {
   lastEventId?: string;
   /** Id of the trace that the request belongs to (W3C Trace Context). */
   traceId?: string;
-  /** Whether the request is a poll; polls are not logged. */
-  isPoll?: boolean;
+  /** Whether the request is left out of the log, as polls are. */
+  isUnlogged?: boolean;
   recorder?: Recorder;
 }
 
@@ -104,8 +104,8 @@ async function send(
   exchange.recorder?.piece(content);
   const source = object(parse(content, null));
   const retryAfter = secondsOf(response.headers.get("retry-after"));
-  const refusal = response.status === 401 ? undefined : endpoint.binding.refusal(source, response.status, retryAfter);
-  if (refusal) throw refusal;
+  const protocolError = response.status === 401 ? undefined : endpoint.binding.error(source, response.status, retryAfter);
+  if (protocolError) throw protocolError;
   const error = source?.error;
   throw new HttpError(
     response.status,
@@ -131,7 +131,7 @@ function parse(source: string, fallback?: null): unknown {
 }
 
 function resultOf({ binding }: Endpoint, operation: Operation, source: unknown): unknown {
-  const error = isObject(object(source)?.error) ? binding.refusal(source, 200, 0) : undefined;
+  const error = isObject(object(source)?.error) ? binding.error(source, 200, 0) : undefined;
   if (error) throw error;
   const result = isObject(source) ? binding.result(operation, source) : undefined;
   if (result === undefined) throw new HttpError(200, "the response is not A2A. Check the agent, and any proxy in front of it.");

@@ -22,7 +22,7 @@ export class EventParser {
     ends.lastIndex = start;
     for (let end = ends.exec(piece); end; end = ends.exec(piece)) {
       this.#pending.push(piece.slice(start, end.index));
-      const event = this.#line(this.#pending.join(""));
+      const event = this.#parseLine(this.#pending.join(""));
       if (event) events.push(event);
       this.#pending = [];
       start = ends.lastIndex;
@@ -31,7 +31,7 @@ export class EventParser {
     return events;
   }
 
-  #line(line: string): ServerEvent | undefined {
+  #parseLine(line: string): ServerEvent | undefined {
     if (line === "") return this.#dispatch();
     if (line.startsWith(":")) return undefined;
     const colon = line.indexOf(":");

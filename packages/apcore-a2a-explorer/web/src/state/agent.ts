@@ -150,7 +150,7 @@ export async function perform(
   exchange?: Exchange,
   chosenDialect = dialect(),
 ): Promise<unknown> {
-  const recorder = exchange?.isPoll ? NULL_RECORDER : newRecorder(operation, chosenDialect);
+  const recorder = exchange?.isUnlogged ? NULL_RECORDER : newRecorder(operation, chosenDialect);
   try {
     const result = await call(endpoint(chosenDialect), operation, { ...exchange, recorder });
     recorder.end();

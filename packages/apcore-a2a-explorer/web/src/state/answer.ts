@@ -6,7 +6,7 @@ import type { Run, TimedEvent } from "./run";
 import { start } from "./runs";
 import { getTask, inbox, loadInbox } from "./tasks";
 
-/** Error code: the task no longer waits for an answer. */
+/** UnsupportedOperationError: the agent may return it if the task no longer waits for an answer. */
 const NOT_WAITING = -32004;
 
 /**
@@ -26,15 +26,15 @@ export function answer(
   run.events = [...earlierEvents];
   run.task = task;
   const stop = run.changed.subscribe(() => {
-    const refused = run.error !== null && run.connection === "ended";
-    if (run.events.length === earlierEvents.length && !refused) return;
+    const hasFailed = run.error !== null && run.connection === "ended";
+    if (run.events.length === earlierEvents.length && !hasFailed) return;
     queueMicrotask(() => stop());
-    void (refused ? afterRefusal(run, task.id, onReply) : afterReply(run, messageId, onReply));
+    void (hasFailed ? afterFailure(run, task.id, onReply) : afterReply(run, messageId, onReply));
   });
   return run;
 }
 
-/** Wait until the agent has accepted or refused an answer; after a refusal, the run has an error. */
+/** Wait until the agent has accepted an answer, or `run.error` is set. */
 export function waitUntilHandled(run: Run): Promise<void> {
   const countBefore = run.events.length;
   return new Promise((resolve) => {
@@ -58,7 +58,7 @@ async function afterReply(run: Run, messageId: string, onReply: (next: Run) => v
   run.touch();
 }
 
-async function afterRefusal(run: Run, id: string, onReply: (next: Run) => void) {
+async function afterFailure(run: Run, id: string, onReply: (next: Run) => void) {
   if (!(run.error instanceof RpcError) || run.error.code !== NOT_WAITING) return;
   const task = await getTask(id).catch(() => null);
   if (!task || isPaused(task.status.state)) return;

@@ -39,7 +39,7 @@ export function signIn(entered: Credentials | null): void {
 }
 
 /** The reason why the page cannot use a scheme; undefined if it can. */
-export function unusableReason(scheme: SecurityScheme): string | undefined {
+export function whyUnusable(scheme: SecurityScheme): string | undefined {
   if (scheme.kind === "other") {
     return "This page can't send these credentials. For mutual TLS, install a client certificate in your browser.";
   }

@@ -3,7 +3,7 @@
 import { computed } from "@preact/signals";
 import { isObject, strings, text } from "../protocol/values";
 import { credentials } from "./credentials";
-import { whoami } from "./operate";
+import { whoami } from "./access";
 
 export interface Identity {
   name: string;

@@ -12,7 +12,7 @@ import { inbox, listTasks, loadInbox } from "./tasks";
 
 const POLL_INTERVAL = 4_000; // milliseconds
 const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reached or the page is hidden
-const OVERLAP = 1_000; // milliseconds; polls overlap because several tasks may change at the same time
+const OVERLAP = 1_000; // milliseconds; each poll begins before the latest known change: other tasks may have changed at that time
 const PAGE_SIZE = 50;
 
 /** The tasks that changed last, and how many times polling has recovered from failures. */
@@ -71,7 +71,7 @@ async function poll(round: number): Promise<void> {
 async function changes(): Promise<{ changed: Task[]; hasMore: boolean }> {
   const isFirst = latest === undefined;
   const changedAfter = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
-  const { tasks, next } = await listTasks({ changedAfter, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
+  const { tasks, next } = await listTasks({ changedAfter, pageSize: isFirst ? 1 : PAGE_SIZE }, { isUnlogged: true });
   const changedTasks = tasks.filter((task) => timestamps.get(task.id) !== task.status.timestamp);
   timestamps = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
   const times = tasks.map((task) => Date.parse(task.status.timestamp ?? "")).filter(Boolean);
@@ -86,6 +86,6 @@ function publish(changed: Task[], hasRecovered: boolean): void {
   if (hasRecovered || changed.some(affectsInbox)) void loadInbox();
 }
 
-/** Whether to poll again after *error*: not if the agent does not support or allow lists of tasks. */
+/** Whether to poll again after *error*: not if the agent cannot list tasks, or refuses to. */
 const isTemporary = (error: unknown) =>
   error instanceof ConnectionError || isBusy(error) || (error instanceof HttpError && error.status >= 500);

@@ -42,7 +42,7 @@ export class Run {
   connection: Connection = "idle";
   error: unknown = null;
   /** Whether the agent no longer knows the task, although the task had not ended. */
-  isLost = false;
+  isTaskLost = false;
   lastEventId: string | undefined;
   startedAt = Date.now();
   endedAt: number | undefined;
@@ -58,7 +58,7 @@ export class Run {
   /** Number of the current call of `watch`; earlier calls stop. */
   #currentWatch = 0;
   #watchedSince = 0;
-  /** The dialect of the run. It stays the same if the user chooses another version. */
+  /** The dialect in which the run was sent and is watched, even if the user chooses another version. */
   #dialect = dialect();
   /** The operation that started the run; `operation` is the latest one. */
   sent: Operation;
@@ -206,7 +206,7 @@ export class Run {
 
   /**
    * Whether the task is waiting for an answer. If so, reading stops, because an agent may keep a
-   * subscription open until the task ends. The task is loaded, because a pause in a replay may be over.
+   * subscription open until the task ends. The task is loaded, because a replayed pause may be outdated.
    */
   async #isWaiting(): Promise<boolean> {
     const { task } = this;
@@ -247,7 +247,7 @@ export class Run {
     const isAborted = error instanceof DOMException && error.name === "AbortError";
     this.error = isAborted ? null : error;
     const isTaskOver = !this.task || isTerminal(this.task.status.state);
-    this.isLost = !isTaskOver && error instanceof RpcError && error.code === TASK_NOT_FOUND;
+    this.isTaskLost = !isTaskOver && error instanceof RpcError && error.code === TASK_NOT_FOUND;
     this.#setConnection("ended");
   }
 }

@@ -84,7 +84,7 @@ function withReplay(run: Run): Run {
   return run;
 }
 
-// the refused message of a run is sent again once the user has signed in
+// once the user has signed in, send each refused message again
 effect(() => {
   if (!credentials.value) return;
   for (const run of runs.peek().values()) {
@@ -115,7 +115,7 @@ const stored = keepInSession<StoredRun[]>("runs", () =>
 
 function storable(run: Run): StoredRun | undefined {
   const { sent, traceId, startedAt, endedAt, task } = run;
-  if (!task || run.isLost) return undefined;
+  if (!task || run.isTaskLost) return undefined;
   const { state, timestamp } = task.status;
   const followed = run.isActive || run.connection === "lost";
   return { sent: withoutToken(sent), traceId, startedAt, endedAt, taskId: task.id, contextId: task.contextId, state, timestamp, followed };

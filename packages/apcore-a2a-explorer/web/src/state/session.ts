@@ -26,7 +26,7 @@ export function keepInSession<T>(kind: string, collect: () => [string, T][]): Ma
   }
 }
 
-/** Remove all entries, and save no more: the page is about to be reloaded for another user. */
+/** Remove all entries, and save nothing more: the page is about to be reloaded for another user. */
 export function forgetSession(): void {
   isForgotten = true;
   for (const kind of ["drafts", "runs"]) {

@@ -11,11 +11,11 @@ export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void 
   const [isBusy, setBusy] = useState(false);
   const cancel = async () => {
     setBusy(true);
-    const refusals = await cancelAll(ids);
+    const failures = await cancelAll(ids);
     setBusy(false);
     setConfirming(false);
-    const canceled = `${counted(ids.length - refusals.length, "task")} canceled.`;
-    setOutcome(refusals.length ? `${canceled} ${refusals.length} refused: ${refusals[0]}` : canceled);
+    const canceled = `${counted(ids.length - failures.length, "task")} canceled.`;
+    setOutcome(failures.length ? `${canceled} ${failures.length} not canceled: ${failures[0]}` : canceled);
     onDone();
   };
   return (
@@ -42,9 +42,9 @@ export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void 
 
 /** Cancel tasks; for each task that could not be canceled, return the reason. */
 async function cancelAll(ids: string[]): Promise<string[]> {
-  const refusals: string[] = [];
+  const failures: string[] = [];
   await inParallel(ids, (id) =>
-    perform({ name: "cancel", id }).catch((error: unknown) => refusals.push(describe(error))),
+    perform({ name: "cancel", id }).catch((error: unknown) => failures.push(describe(error))),
   );
-  return refusals;
+  return failures;
 }

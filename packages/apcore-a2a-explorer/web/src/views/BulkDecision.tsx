@@ -12,7 +12,7 @@ interface Props {
   /** The tasks whose approvals are selected. */
   tasks: Task[];
   onReply: (next: Run) => void;
-  /** Called when the agent has accepted or refused each answer. */
+  /** Called when each answer has been accepted or has failed. */
   onDone: () => void;
 }
 
@@ -24,11 +24,11 @@ export function BulkDecision({ tasks, onReply, onDone }: Props) {
   const decide = async (isApproved: boolean, reason = "") => {
     if (isBusy) return;
     setBusy(true);
-    const refusals = await decideAll(tasks, isApproved, reason, onReply);
+    const failures = await decideAll(tasks, isApproved, reason, onReply);
     setBusy(false);
     setStep("");
-    const sentText = `${counted(tasks.length - refusals.length, "answer")} sent.`;
-    setOutcome(refusals.length ? `${sentText} ${refusals.length} refused: ${refusals[0]}` : sentText);
+    const sentText = `${counted(tasks.length - failures.length, "answer")} sent.`;
+    setOutcome(failures.length ? `${sentText} ${failures.length} failed: ${failures[0]}` : sentText);
     onDone();
   };
   const calls = counted(tasks.length, "call");
@@ -64,20 +64,20 @@ export function BulkDecision({ tasks, onReply, onDone }: Props) {
   );
 }
 
-/** Answer the approvals of tasks; for each answer that the agent refused, return the reason. */
+/** Answer the approvals of tasks; for each answer that failed, return the reason. */
 async function decideAll(
   tasks: Task[],
   isApproved: boolean,
   reason: string,
   onReply: (next: Run) => void,
 ): Promise<string[]> {
-  const refusals: string[] = [];
+  const failures: string[] = [];
   await inParallel(tasks, async (task) => {
     const question = questionOf(task);
     if (!question) return;
     const run = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
     await waitUntilHandled(run);
-    if (run.error) refusals.push(describe(run.error));
+    if (run.error) failures.push(describe(run.error));
   });
-  return refusals;
+  return failures;
 }

@@ -32,10 +32,10 @@ function NewConversation() {
     if (isRunSettled) go(href("conversations", run!.task!.contextId));
   }, [run, isRunSettled]);
   return (
-    <section class="page wide">
+    <section class="page">
       <Back />
       <h1>New conversation</h1>
-      <div class="talk" aria-live="polite">
+      <div aria-live="polite">
         {run && <Live key={run.startedAt} run={run} onReply={setRun} />}
       </div>
       <Composer contextId="" onStart={setRun} />
@@ -60,7 +60,7 @@ function KnownConversation({ id }: { id: string }) {
   }, [isLoaded]);
   const shownTasks = (tasks ?? []).filter((task) => isRunSettled || task.id !== run?.task?.id);
   return (
-    <section class="page wide">
+    <section class="page">
       <Back />
       <h1>
         Conversation <span class="mono">{shortId(id)}</span>
@@ -73,7 +73,7 @@ function KnownConversation({ id }: { id: string }) {
           Show earlier tasks
         </button>
       )}
-      <div class="talk" aria-live="polite">
+      <div aria-live="polite">
         {shownTasks.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
           <Turn key={task.id} task={task} onReply={setRun} />
         ))}
@@ -156,9 +156,9 @@ interface ComposerProps {
 
 function Composer({ contextId, latestSkillId, onStart }: ComposerProps) {
   const skills = card.value?.skills ?? [];
-  const [chosen, setSkill] = useState("");
+  const [chosenSkillId, setChosenSkillId] = useState("");
   const harmless = skills.filter((skill) => skill.annotations.destructive !== true);
-  const skillId = chosen || latestSkillId || (harmless.find(takesText) ?? skills[0])?.id || "";
+  const skillId = chosenSkillId || latestSkillId || (harmless.find(takesText) ?? skills[0])?.id || "";
   const [text, setText] = useState("");
   const send = (event: Event) => {
     event.preventDefault();
@@ -171,7 +171,7 @@ function Composer({ contextId, latestSkillId, onStart }: ComposerProps) {
     <form class="composer" onSubmit={send}>
       <label>
         Skill
-        <select value={skillId} onChange={(event) => setSkill(event.currentTarget.value)}>
+        <select value={skillId} onChange={(event) => setChosenSkillId(event.currentTarget.value)}>
           {skills.map((skill) => (
             <option key={skill.id} value={skill.id}>
               {skill.name}

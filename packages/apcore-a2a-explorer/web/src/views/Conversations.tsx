@@ -10,14 +10,14 @@ import { When } from "./When";
 import { shortId } from "./times";
 import { usePages } from "./usePages";
 
-const LATEST = { pageSize: 100 };
+const QUERY = { pageSize: 100 };
 
 /** The conversations of the latest tasks. */
 export function Conversations() {
-  const { tasks, next, error, busy, load } = usePages(LATEST);
+  const { tasks, next, error, busy, load } = usePages(QUERY);
   const groups = byConversation(tasks ?? []);
   return (
-    <section class="page wide">
+    <section class="page">
       <header class="row">
         <h1>Conversations</h1>
         <a class="button" href={href("conversations", "new")}>
@@ -43,7 +43,7 @@ export function Conversations() {
                 <strong class="mono">{shortId(id)}</strong>
                 <StateBadge state={group[0]!.status.state} />
                 <span class="muted">
-                  <Size id={id} listed={group.length} isWhole={!next} />,{" "}
+                  <Size id={id} listed={group.length} isListComplete={!next} />,{" "}
                   <When time={group[0]!.status.timestamp} />
                 </span>
               </span>
@@ -65,19 +65,19 @@ interface SizeProps {
   id: string;
   /** The number of tasks of the conversation on this page. */
   listed: number;
-  /** Whether the page has all tasks of the agent. */
-  isWhole: boolean;
+  /** Whether the page lists all tasks of the agent. */
+  isListComplete: boolean;
 }
 
-/** The number of tasks in a conversation, which may be more than the page has. */
-function Size({ id, listed, isWhole }: SizeProps) {
+/** The number of tasks in a conversation, which may be more than the page lists. */
+function Size({ id, listed, isListComplete }: SizeProps) {
   const [total, setTotal] = useState<number>();
   useEffect(() => {
-    if (isWhole) return;
+    if (isListComplete) return;
     const query = { contextId: id, pageSize: 1 };
-    listTasks(query, { isPoll: true }).then((page) => setTotal(page.total), () => {});
-  }, [id, isWhole, listed]);
-  if (isWhole || total !== undefined) return <>{counted(Math.max(listed, total ?? 0), "task")}</>;
+    listTasks(query, { isUnlogged: true }).then((page) => setTotal(page.total), () => {});
+  }, [id, isListComplete, listed]);
+  if (isListComplete || total !== undefined) return <>{counted(Math.max(listed, total ?? 0), "task")}</>;
   return <>{listed} or more tasks</>;
 }
 

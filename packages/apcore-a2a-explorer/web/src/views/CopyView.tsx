@@ -9,14 +9,14 @@ import { DIALECTS, version } from "../state/settings";
 const FORMATS = { curl: asCurl, Python: asPython, JavaScript: asJavaScript, JSON: asJson };
 type Format = keyof typeof FORMATS;
 
-interface CopiesProps {
+interface CopyProps {
   operation: Operation;
   lastEventId?: string;
-  /** The version that is selected at first; by default, the version of the page. */
+  /** The protocol version that is selected at first; by default, the one selected in the header. */
   initialVersion?: Version;
 }
 
-interface Props extends CopiesProps {
+interface Props extends CopyProps {
   title?: string;
 }
 
@@ -32,7 +32,7 @@ export function CopyView({ title = "Copy this request", ...request }: Props) {
 }
 
 /** A request to copy, always shown. */
-export const Copies = (request: CopiesProps) => (
+export const CopySection = (request: CopyProps) => (
   <div class="copy" role="group" aria-labelledby="copies">
     <h3 id="copies">Copy this request</h3>
     <CopyBox {...request} />
@@ -40,7 +40,7 @@ export const Copies = (request: CopiesProps) => (
 );
 
 /** A request in the chosen format and version. */
-function CopyBox({ operation, lastEventId, initialVersion }: CopiesProps) {
+function CopyBox({ operation, lastEventId, initialVersion }: CopyProps) {
   const [format, setFormat] = useState<Format>("curl");
   const [chosenVersion, setChosenVersion] = useState(initialVersion);
   const shownVersion = chosenVersion ?? version.value;

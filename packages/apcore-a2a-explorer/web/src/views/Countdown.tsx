@@ -1,4 +1,4 @@
-import { duration, exactTime } from "./times";
+import { formatDuration, exactTime } from "./times";
 import { useClock } from "./useClock";
 
 const SOON = 600_000; // milliseconds
@@ -13,7 +13,7 @@ export function Countdown({ time }: { time: string }) {
   const tone = left < VERY_SOON ? "danger" : left < SOON ? "warning" : "";
   return (
     <time class={`state number ${tone}`} dateTime={new Date(end).toISOString()} title={exactTime(new Date(end))}>
-      {left > 0 ? `Expires in ${left < 60_000 ? `${left / 1000} s` : duration(left)}` : "Expired"}
+      {left > 0 ? `Expires in ${left < 60_000 ? `${left / 1000} s` : formatDuration(left)}` : "Expired"}
     </time>
   );
 }

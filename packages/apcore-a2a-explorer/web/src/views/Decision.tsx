@@ -9,7 +9,7 @@ interface Props {
   decide: (isApproved: boolean, reason: string) => void;
 }
 
-/** A form that approves or denies a call. To approve a destructive skill, the user types its id; a denial may have a reason. */
+/** A form that approves or denies a call. To approve a call of a destructive skill, the user types the skill's id; a denial may have a reason. */
 export function Decision({ id, skill, decide }: Props) {
   const [isDenying, setDenying] = useState(false);
   if (isDenying) return <Denial id={id} deny={(reason) => decide(false, reason)} back={() => setDenying(false)} />;

@@ -9,7 +9,7 @@ import {
   type FieldError,
 } from "../protocol/errors";
 import { signingIn } from "../state/credentials";
-import { duration } from "./times";
+import { formatDuration } from "./times";
 
 export function Errors({ errors }: { errors: FieldError[] }) {
   if (!errors.length) return null;
@@ -51,7 +51,7 @@ export function Failure({ error }: { error: unknown }) {
 
 function RetryHint({ error }: { error: unknown }) {
   const seconds = error instanceof RpcError || error instanceof HttpError ? error.retryAfter : 0;
-  if (seconds) return <span> Try again in {duration(seconds * 1000)}.</span>;
+  if (seconds) return <span> Try again in {formatDuration(seconds * 1000)}.</span>;
   return titleOf(error) === BUSY ? <span> Try again later.</span> : null;
 }
 

@@ -3,7 +3,7 @@ import type { Version } from "../protocol/types";
 import { card } from "../state/agent";
 import { href, route } from "../state/route";
 import { theme, version, type Theme } from "../state/settings";
-import { apcoreViews, type ApcoreView } from "../state/operate";
+import { apcoreViews, type ApcoreView } from "../state/access";
 import { inbox, inboxHasMore } from "../state/tasks";
 import { Icon, type IconName } from "./Icon";
 import { Session } from "./Session";

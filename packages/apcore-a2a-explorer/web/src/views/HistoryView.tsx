@@ -7,11 +7,11 @@ import { histories, runs, showRun } from "../state/runs";
 import type { Run } from "../state/run";
 import { StateBadge } from "./Badges";
 import { When } from "./When";
-import { duration } from "./times";
+import { formatDuration } from "./times";
 
 interface Props {
   skillId: string;
-  /** Run again with the input of an earlier run. */
+  /** Run the skill again with the input of *run*. */
   rerun: (run: Run) => void;
 }
 
@@ -19,7 +19,7 @@ interface Props {
 export function HistoryView({ skillId, rerun }: Props) {
   const history = histories.value.get(skillId) ?? [];
   const shownRun = runs.value.get(skillId);
-  const [comparedRun, setCompared] = useState<Run | null>(null);
+  const [comparedRun, setComparedRun] = useState<Run | null>(null);
   if (history.length < 2 || !shownRun) return null;
   return (
     <section class="history" aria-label="Latest runs">
@@ -32,11 +32,11 @@ export function HistoryView({ skillId, rerun }: Props) {
             isShown={run === shownRun}
             show={() => showRun(skillId, run)}
             rerun={() => rerun(run)}
-            compare={() => setCompared(run)}
+            compare={() => setComparedRun(run)}
           />
         ))}
       </ol>
-      {comparedRun && <Comparison before={comparedRun} after={shownRun} close={() => setCompared(null)} />}
+      {comparedRun && <Comparison before={comparedRun} after={shownRun} close={() => setComparedRun(null)} />}
     </section>
   );
 }
@@ -58,7 +58,7 @@ function Row({ run, isShown, show, rerun, compare }: RowProps) {
         <When time={startedAt} />
       </button>
       {task ? <StateBadge state={task.status.state} /> : <span class="badge plain">no task</span>}
-      {endedAt !== undefined && <span class="muted number">{duration(endedAt - startedAt)}</span>}
+      {endedAt !== undefined && <span class="muted number">{formatDuration(endedAt - startedAt)}</span>}
       <span class="muted breakable brief">{inputPreviewOf(run)}</span>
       <span class="actions">
         <button type="button" class="quiet small" onClick={rerun}>

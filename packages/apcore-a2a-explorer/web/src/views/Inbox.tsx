@@ -35,7 +35,7 @@ export function Inbox() {
     setAnsweredRuns((earlier) => new Map(earlier).set(id, next));
   };
   return (
-    <section class="page wide" ref={list}>
+    <section class="page" ref={list}>
       <header class="row">
         <h1>Inbox</h1>
         <button type="button" class="quiet" onClick={() => void loadInbox()}>
@@ -162,7 +162,7 @@ function NotifyButton() {
 interface EntryProps {
   /** The task, if it waits for an answer. */
   task?: Task;
-  /** The run of the latest answer. */
+  /** The run that the latest answer started. */
   run?: Run;
   onReply: (next: Run) => void;
   /** A checkbox that selects the task for a bulk decision. */

@@ -1,7 +1,7 @@
 import { hasForm } from "../form/fields";
 import { SchemaForm } from "../form/SchemaForm";
 import { Boundary } from "../parts/Boundary";
-import { sizeOf, toBase64 } from "../parts/files";
+import { formatSize, toBase64 } from "../parts/files";
 import type { Skill } from "../protocol/card";
 import { setData, setJson, type Draft } from "../state/draft";
 import { Errors } from "./Errors";
@@ -104,7 +104,7 @@ function FilesInput({ draft }: { draft: Draft }) {
           <li key={index}>
             <span class="breakable">{file.name}</span>{" "}
             <span class="muted">
-              {file.type || "unknown type"}, {sizeOf(file.size)}
+              {file.type || "unknown type"}, {formatSize(file.size)}
             </span>{" "}
             <button type="button" class="quiet small" onClick={() => remove(index)}>
               Remove

@@ -1,7 +1,7 @@
 import { PartView } from "../parts/PartView";
 import { taskFacts } from "../protocol/taskFacts";
 import type { Message, Part, Task } from "../protocol/types";
-import { whoami } from "../state/operate";
+import { whoami } from "../state/access";
 
 /** The author of a task's user messages: "User" if the task is another principal's, else "You". */
 export function authorOf(task: Task): string {

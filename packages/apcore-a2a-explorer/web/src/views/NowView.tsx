@@ -1,19 +1,19 @@
 import type { ComponentChildren } from "preact";
 import { counted } from "../parts/counted";
-import { sizeOf } from "../parts/files";
+import { formatSize } from "../parts/files";
 import { readCurrentFigures, type CurrentFigures } from "../protocol/apcoreRoutes";
 import { healthOf } from "../state/health";
 import { Bars } from "./Bars";
 import { Failure } from "./Errors";
 import { When } from "./When";
-import { duration } from "./times";
+import { formatDuration } from "./times";
 import { useApcoreRoute } from "./useApcoreRoute";
 
 /** The agent's current figures, and its figures for the last hour. */
 export function NowView() {
   const { data, error } = useApcoreRoute("now", readCurrentFigures);
   return (
-    <section class="page wide">
+    <section class="page">
       <header class="row">
         <h1>Now</h1>
         {data && <Status now={data} />}
@@ -35,9 +35,9 @@ function Status({ now }: { now: CurrentFigures }) {
 }
 
 /** Say which processes the figures cover. */
-export function scopeOf({ scope, workers = 0 }: { scope: string; workers?: number }): string {
-  if (scope === "store") return "Open tasks are counted for all replicas; rates, threads and memory only for the replica that answered.";
-  if (scope === "workers") return workers ? `The figures cover all ${workers} workers of one replica.` : "The figures cover all workers of one replica.";
+export function describeScope({ scope, workers = 0 }: { scope: string; workers?: number }): string {
+  if (scope === "store") return "Open tasks are counted for all replicas; rates, threads and memory only for the server that answered.";
+  if (scope === "workers") return workers ? `The figures cover all ${workers} workers of one server.` : "The figures cover all workers of one server.";
   return "The figures cover the process that answered.";
 }
 
@@ -46,14 +46,14 @@ function Figures({ now }: { now: CurrentFigures }) {
   const waitingCount = sum(tasks.inputRequired, tasks.authRequired);
   return (
     <>
-      <p class="muted">{scopeOf(now)}</p>
+      <p class="muted">{describeScope(now)}</p>
       <dl class="figures-grid">
         <Figure name="Running" value={tasks.working} href="#/tasks?state=working">
-          {now.oldestWorking !== undefined && `longest ${duration(now.oldestWorking * 1000)}`}
+          {now.oldestWorking !== undefined && `longest ${formatDuration(now.oldestWorking * 1000)}`}
         </Figure>
         <Figure name="Queued" value={tasks.submitted} href="#/tasks?state=submitted" />
         <Figure name="Waiting for input" value={waitingCount} href="#/inbox" tone={waitingCount ? "warning" : ""}>
-          {now.oldestWaiting !== undefined && `longest ${duration(now.oldestWaiting * 1000)}`}
+          {now.oldestWaiting !== undefined && `longest ${formatDuration(now.oldestWaiting * 1000)}`}
         </Figure>
         <Figure name="Completed in the last hour" value={lastHour.completed} href="#/tasks?state=completed" />
         <Figure name="Failed in the last hour" value={lastHour.failed} href="#/tasks?state=failed" tone={lastHour.failed ? "danger" : ""} />
@@ -61,8 +61,8 @@ function Figures({ now }: { now: CurrentFigures }) {
         <Figure name="Threads" value={`${threads.busy} of ${threads.limit}`} tone={threads.stuck ? "danger" : ""}>
           {threads.stuck > 0 && `${threads.stuck} stuck`}
         </Figure>
-        <Figure name="Memory for tasks" value={memory.bytes === undefined ? undefined : sizeOf(memory.bytes)}>
-          {memory.limit !== undefined && `of ${sizeOf(memory.limit)}`}
+        <Figure name="Memory for tasks" value={memory.bytes === undefined ? undefined : formatSize(memory.bytes)}>
+          {memory.limit !== undefined && `of ${formatSize(memory.limit)}`}
         </Figure>
         {webhooks && (
           <Figure name="Notifications waiting" value={webhooks.pending} href="#/webhooks" tone={webhooks.failed ? "danger" : ""}>
@@ -111,7 +111,7 @@ function Replicas({ now }: { now: CurrentFigures }) {
   return (
     <section aria-labelledby="replicas">
       <h2 id="replicas">Replicas</h2>
-      <table class="figures replicas" role="table">
+      <table class="figures-table replicas" role="table">
         <thead role="rowgroup">
           <tr role="row">
             <th scope="col" role="columnheader">Replica</th>

@@ -5,9 +5,9 @@ import { href } from "../state/route";
 import { StateBadge } from "./Badges";
 import { Bars } from "./Bars";
 import { Failure } from "./Errors";
-import { scopeOf } from "./NowView";
+import { describeScope } from "./NowView";
 import { When } from "./When";
-import { duration, shortId } from "./times";
+import { formatDuration, shortId } from "./times";
 import { useApcoreRoute } from "./useApcoreRoute";
 
 type Order = "runs" | "failed" | "p50" | "p95" | "p99";
@@ -26,18 +26,18 @@ export function PerformanceView() {
   const [order, setOrder] = useState<Order>("runs");
   const skills = [...(data?.skills ?? [])].sort((a, b) => (b[order] ?? -1) - (a[order] ?? -1));
   return (
-    <section class="page wide">
+    <section class="page">
       <h1>Performance</h1>
       <Failure error={error} />
       {!data && !error && <p class="muted">Loading figures…</p>}
       {data && (
         <p class="muted">
-          Skills that ran in the last hour. {scopeOf(data)}
+          Skills that ran in the last hour. {describeScope(data)}
         </p>
       )}
       {data && !skills.length && <p class="empty">No skill has run in the last hour.</p>}
       {skills.length > 0 && (
-        <table class="figures skills" role="table">
+        <table class="figures-table skills" role="table">
           <thead role="rowgroup">
             <tr role="row">
               <th scope="col" role="columnheader">Skill</th>
@@ -64,8 +64,8 @@ export function PerformanceView() {
   );
 }
 
-const durationText = (seconds: number | undefined) =>
-  seconds === undefined ? "–" : duration(seconds * 1000);
+const formatSeconds = (seconds: number | undefined) =>
+  seconds === undefined ? "–" : formatDuration(seconds * 1000);
 
 function Row({ figures }: { figures: SkillFigures }) {
   const [isOpen, setOpen] = useState(false);
@@ -87,9 +87,9 @@ function Row({ figures }: { figures: SkillFigures }) {
         <td role="cell" class={`number ${failed ? "bad" : ""}`} data-name="Failed">
           {failed > 0 && runs > 0 ? `${failed} (${Math.round((100 * failed) / runs)}\u00a0%)` : failed}
         </td>
-        <td role="cell" class="number" data-name="p50">{durationText(figures.p50)}</td>
-        <td role="cell" class="number" data-name="p95">{durationText(figures.p95)}</td>
-        <td role="cell" class="number" data-name="p99">{durationText(figures.p99)}</td>
+        <td role="cell" class="number" data-name="p50">{formatSeconds(figures.p50)}</td>
+        <td role="cell" class="number" data-name="p95">{formatSeconds(figures.p95)}</td>
+        <td role="cell" class="number" data-name="p99">{formatSeconds(figures.p99)}</td>
         <td role="cell" class="number" data-name="Running">{running}</td>
       </tr>
       {isOpen && (
@@ -141,7 +141,7 @@ const TaskLinks = ({ tasks }: { tasks: NotableTask[] }) => (
         <a class="mono" href={href("tasks", task.taskId)} title={task.taskId}>
           {shortId(task.taskId)}
         </a>
-        {task.seconds !== undefined && <span class="number">{durationText(task.seconds)}</span>}
+        {task.seconds !== undefined && <span class="number">{formatSeconds(task.seconds)}</span>}
         {task.state && <StateBadge state={task.state} />}
         {task.code && <span class="mono breakable">{task.code}</span>}
         <span class="muted">

@@ -4,7 +4,7 @@ import { RpcError } from "../protocol/errors";
 import { readWebhooks } from "../protocol/apcoreRoutes";
 import type { PushConfig } from "../protocol/types";
 import { perform } from "../state/agent";
-import { whoami } from "../state/operate";
+import { whoami } from "../state/access";
 import { dialect, version } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";

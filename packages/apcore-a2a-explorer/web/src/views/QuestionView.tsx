@@ -58,9 +58,9 @@ export function QuestionView({ task, run, onReply }: Props) {
           decide={(isApproved, reason) => reply({ data: approvalAnswer(question, isApproved, reason) })}
         />
       ) : question.schema && !question.choices.length ? (
-        <FormReply question={question} schema={question.schema} answer={reply} agentErrors={fieldErrors(sentRun?.error)} />
+        <FormReply question={question} schema={question.schema} reply={reply} agentErrors={fieldErrors(sentRun?.error)} />
       ) : (
-        <Reply question={question} answer={reply} />
+        <TextReply question={question} reply={reply} />
       )}
       <Failure error={sentRun?.error} />
     </section>
@@ -75,19 +75,19 @@ const TITLES: Record<Question["kind"], string> = {
   auth: "Waiting for you to authenticate outside this page",
 };
 
-interface AnswerProps {
+interface ReplyProps {
   question: Question;
-  answer: (part: Part) => void;
+  reply: (part: Part) => void;
 }
 
-interface FormProps extends AnswerProps {
+interface FormProps extends ReplyProps {
   schema: JsonObject;
   /** The errors in the agent's response to the latest answer. */
   agentErrors: FieldError[];
 }
 
 /** A form for the question's schema, or a field for an answer as text. */
-function FormReply({ question, schema, answer, agentErrors }: FormProps) {
+function FormReply({ question, schema, reply, agentErrors }: FormProps) {
   const [data, setData] = useState(() => initialData(schema));
   const [errors, setErrors] = useState<FieldError[]>([]);
   const [kind, setKind] = useState<"Form" | "Text">("Form");
@@ -99,13 +99,13 @@ function FormReply({ question, schema, answer, agentErrors }: FormProps) {
     event.preventDefault();
     const newErrors = validate(schema, data);
     setErrors(newErrors);
-    if (!newErrors.length) answer({ data });
+    if (!newErrors.length) reply({ data });
   };
   return (
     <>
       <Choice label="Answer with" options={["Form", "Text"]} value={kind} onChange={setKind} />
       {kind === "Text" ? (
-        <Reply question={question} answer={answer} />
+        <TextReply question={question} reply={reply} />
       ) : (
         <form onSubmit={submit}>
           <Boundary>
@@ -126,21 +126,21 @@ function FormReply({ question, schema, answer, agentErrors }: FormProps) {
   );
 }
 
-function Reply({ question, answer }: AnswerProps) {
+function TextReply({ question, reply }: ReplyProps) {
   const [text, setText] = useState("");
   const [inputError, setInputError] = useState("");
   const id = `reply-${question.id ?? "task"}`;
   const submit = (event: Event) => {
     event.preventDefault();
     if (!text.trim()) return setInputError("Enter an answer first.");
-    answer(partOf(text));
+    reply(partOf(text));
   };
   return (
     <form onSubmit={submit}>
       {question.choices.length > 0 && (
         <div class="presets">
           {question.choices.map((choice) => (
-            <button key={choice} type="button" onClick={() => answer({ text: choice })}>
+            <button key={choice} type="button" onClick={() => reply({ text: choice })}>
               {choice}
             </button>
           ))}

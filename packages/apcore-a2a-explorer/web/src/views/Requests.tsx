@@ -7,13 +7,13 @@ import { indented, log, type LogEntry, type Wire } from "../state/log";
 import { isObject } from "../protocol/values";
 import { DIALECTS } from "../state/settings";
 import { CopyView } from "./CopyView";
-import { clockTime, duration } from "./times";
+import { clockTime, formatDuration } from "./times";
 
 /** The latest A2A requests of this page, with the responses. */
 export function Requests() {
   const entries = log.value;
   return (
-    <section class="page wide">
+    <section class="page">
       <h1>Requests</h1>
       <p class="muted">
         The last 100 A2A requests from this page to the agent, newest first. Polls for task changes
@@ -85,7 +85,7 @@ function Entry({ entry }: { entry: LogEntry }) {
         {entry.took === undefined ? (
           <span class="badge busy">pending</span>
         ) : (
-          <span class="muted number">{duration(entry.took)}</span>
+          <span class="muted number">{formatDuration(entry.took)}</span>
         )}
         <Conformance check={check} />
         {entry.error && <span class="badge danger breakable">{entry.error}</span>}
@@ -167,12 +167,12 @@ function Response({ wire, start }: { wire: Wire; start: number }) {
   if (!wire.head && !wire.pieces.length) return <p class="muted">No response.</p>;
   const streams = isStream(wire);
   const pieces = wire.pieces.map(({ at, text }) =>
-    streams ? `# +${duration(at - start)}\n${text}` : indented(text),
+    streams ? `# +${formatDuration(at - start)}\n${text}` : indented(text),
   );
   return (
     <>
       <LongText text={wire.head} code />
-      {streams && <p class="muted">{counted(wire.pieces.length, "piece")} of the stream, each after its time of arrival</p>}
+      {streams && <p class="muted">{counted(wire.pieces.length, "piece")} of the stream, each preceded by its arrival time</p>}
       <LongText text={pieces.join("\n")} code />
     </>
   );

@@ -14,7 +14,7 @@ import { MessageParts } from "./MessageView";
 import { QuestionView } from "./QuestionView";
 import { skillOf } from "../protocol/taskFacts";
 import { Timeline } from "./Timeline";
-import { duration, shortId } from "./times";
+import { formatDuration, shortId } from "./times";
 import { useClock } from "./useClock";
 
 interface Props {
@@ -65,7 +65,7 @@ function Head({ run }: { run: Run }) {
     <header class="row">
       <h3 class="sr">Result</h3>
       <span role="status">
-        {run.isLost ? (
+        {run.isTaskLost ? (
           <span class="badge danger">lost</span>
         ) : task ? (
           <StateBadge state={task.status.state} />
@@ -75,7 +75,7 @@ function Head({ run }: { run: Run }) {
           <span class="badge plain">{outcome(run)}</span>
         )}
       </span>
-      <span class="muted number">{duration((run.endedAt ?? now) - run.startedAt)}</span>
+      <span class="muted number">{formatDuration((run.endedAt ?? now) - run.startedAt)}</span>
       {task && (
         <a href={href("tasks", task.id)} title={task.id}>
           Task <span class="mono">{shortId(task.id)}</span>
@@ -101,7 +101,7 @@ function outcome({ agentMessage, error }: Run): string {
 export function CancelButton({ run }: { run: Run }) {
   void run.changed.value;
   const { task } = run;
-  if (run.isLost) return null;
+  if (run.isTaskLost) return null;
   if (task && !isTerminal(task.status.state)) {
     return (
       <button type="button" class="danger" onClick={() => void run.cancel()}>
@@ -134,7 +134,7 @@ function ConnectionNotice({ run }: { run: Run }) {
     );
   }
   const canFollow = card.value?.capabilities.streaming && !run.isActive && task && !isSettled(task.status.state);
-  if (!canFollow || run.isLost) return null;
+  if (!canFollow || run.isTaskLost) return null;
   return (
     <div class="notice">
       {!run.error && "The task is still running, but this page is not following it. "}
@@ -161,7 +161,7 @@ const isBroken = ({ connection }: Run) => connection === "lost" || connection ==
 function ProgressView({ run }: { run: Run }) {
   void run.changed.value;
   const { progress, task } = run;
-  if (!progress || !task || run.isLost || isSettled(task.status.state)) return null;
+  if (!progress || !task || run.isTaskLost || isSettled(task.status.state)) return null;
   return (
     <div class="progress">
       {progress.fraction !== undefined && (
@@ -179,14 +179,14 @@ function ProgressView({ run }: { run: Run }) {
 function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   void run.changed.value;
   const { task, error } = run;
-  const hasFailed = task?.status.state === "failed" || run.isLost || (error !== null && !run.isActive);
+  const hasFailed = task?.status.state === "failed" || run.isTaskLost || (error !== null && !run.isActive);
   if (!hasFailed || isBroken(run)) return null;
   const { code, type } = failureOf(task);
   const traceId = traceOf(run);
   return (
     <div class="notice ids">
-      {run.isLost && (
-        <p>The agent no longer knows this task. The agent may have been restarted without a task store.</p>
+      {run.isTaskLost && (
+        <p>The agent no longer knows this task, perhaps because it keeps tasks only in memory and has restarted.</p>
       )}
       <dl class="facts">
         {code && (

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SecurityScheme } from "../protocol/card";
 import { card, loadCard } from "../state/agent";
-import { credentialsOf, isSendable, signIn, signingIn, unusableReason } from "../state/credentials";
+import { credentialsOf, isSendable, signIn, signingIn, whyUnusable } from "../state/credentials";
 import { loadInbox } from "../state/tasks";
 
 /** The scheme to offer if the card declares no schemes, or can be read only after signing in. */
@@ -28,10 +28,10 @@ export function SignIn() {
 function Content({ reason }: { reason: string }) {
   const declaredSchemes = card.value?.schemes ?? [];
   const schemes = declaredSchemes.length ? declaredSchemes : [BEARER];
-  const [name, setName] = useState((schemes.find((candidate) => !unusableReason(candidate)) ?? schemes[0]!).name);
+  const [name, setName] = useState((schemes.find((candidate) => !whyUnusable(candidate)) ?? schemes[0]!).name);
   const [secret, setSecret] = useState("");
   const scheme = schemes.find((candidate) => candidate.name === name)!;
-  const reasonUnusable = unusableReason(scheme);
+  const reasonUnusable = whyUnusable(scheme);
   const [inputError, setInputError] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();

@@ -23,7 +23,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
   const [chosen, setChosen] = useState(new Set<string>());
   const cancelable = tasks?.filter((task) => chosen.has(task.id) && !isTerminal(task.status.state)) ?? [];
   return (
-    <section class="page wide">
+    <section class="page">
       <header class="row">
         <h1>Tasks</h1>
         <button type="button" class="quiet" disabled={busy} onClick={() => void load()}>

@@ -5,7 +5,7 @@ import { now } from "../state/clock";
 import { href } from "../state/route";
 import { StateBadge } from "./Badges";
 import { When } from "./When";
-import { duration, shortId } from "./times";
+import { formatDuration, shortId } from "./times";
 
 interface Props {
   tasks: Task[];
@@ -75,8 +75,8 @@ export function TaskTable({ tasks, chosen, choose, holders }: Props) {
 }
 
 function Duration({ task }: { task: Task }) {
-  const time = durationOf(task, now.value);
-  return <>{time === undefined ? "" : duration(time)}</>;
+  const duration = durationOf(task, now.value);
+  return <>{duration === undefined ? "" : formatDuration(duration)}</>;
 }
 
 /** A checkbox for a task that can be canceled. */

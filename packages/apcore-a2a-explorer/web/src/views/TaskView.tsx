@@ -6,7 +6,7 @@ import { durationOf, skillOf, taskFacts } from "../protocol/taskFacts";
 import { card, skillsById } from "../state/agent";
 import { now } from "../state/clock";
 import { credentials } from "../state/credentials";
-import { whoami } from "../state/operate";
+import { whoami } from "../state/access";
 import { go, href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
 import { addRun, runs, runFor, showRun, start } from "../state/runs";
@@ -22,7 +22,7 @@ import { PushView } from "./PushView";
 import { CancelButton, RunView } from "./RunView";
 import { TraceView } from "./TraceView";
 import { When } from "./When";
-import { duration } from "./times";
+import { formatDuration } from "./times";
 
 /** A task with its current state, and all its events if the agent keeps them. */
 export function TaskView({ id }: { id: string }) {
@@ -48,7 +48,7 @@ export function TaskView({ id }: { id: string }) {
     if (isOver) getTask(id).then(setSnapshot, () => {});
   }, [isOver, run]);
   return (
-    <section class="page wide">
+    <section class="page">
       <p>
         <a href="#/tasks">← Tasks</a>
       </p>
@@ -89,7 +89,7 @@ export function TaskView({ id }: { id: string }) {
   );
 }
 
-/** The current task. While the past events of an ended task are replayed, that is the snapshot. */
+/** The current task: the run's, or the snapshot while past events of an ended task are replayed. */
 const currentTask = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.isActive && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
@@ -127,7 +127,7 @@ function rerunOf(task: Task | null): (() => void) | undefined {
 function Facts({ task }: { task: Task }) {
   const skill = skillOf(task);
   const { principal, traceId, attempts, decisions } = taskFacts(task);
-  const time = durationOf(task, now.value);
+  const duration = durationOf(task, now.value);
   return (
     <dl class="facts">
       <dt>Task ID</dt>
@@ -161,11 +161,11 @@ function Facts({ task }: { task: Task }) {
       <dd>
         <When time={task.status.timestamp} />
       </dd>
-      {time !== undefined && (
+      {duration !== undefined && (
         <>
           <dt>Duration</dt>
           <dd class="number">
-            {duration(time)}
+            {formatDuration(duration)}
             {attempts !== undefined && attempts > 1 && `, ${attempts} attempts`}
           </dd>
         </>

@@ -4,7 +4,7 @@ import type { Json, Part, StreamEvent } from "../protocol/types";
 import { counted } from "../parts/counted";
 import { LongText } from "../parts/LongText";
 import type { Run, TimedEvent } from "../state/run";
-import { clockTime, duration } from "./times";
+import { clockTime, formatDuration } from "./times";
 
 const ROW_HEIGHT = 30; // pixels
 const MAX_HEIGHT = 300; // pixels
@@ -38,7 +38,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
     choose(chosen < 0 && Number.isFinite(step) ? count - 1 : chosen + step);
   };
   const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - OVERSCAN);
-  const last = Math.min(count, first + Math.ceil(MAX_HEIGHT / ROW_HEIGHT) + 2 * OVERSCAN);
+  const end = Math.min(count, first + Math.ceil(MAX_HEIGHT / ROW_HEIGHT) + 2 * OVERSCAN);
   const start = run.events[0]!.at;
   return (
     <details class="timeline" open>
@@ -49,13 +49,13 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
         style={{ height: `${Math.min(count * ROW_HEIGHT + 2, MAX_HEIGHT)}px` }}
         role="listbox"
         aria-label="Events"
-        aria-activedescendant={chosen >= first && chosen < last ? `event-${run.startedAt}-${chosen}` : undefined}
+        aria-activedescendant={chosen >= first && chosen < end ? `event-${run.startedAt}-${chosen}` : undefined}
         tabIndex={0}
         onScroll={followScroll}
         onKeyDown={moveByKey}
       >
         <div class="spacer" style={{ height: `${count * ROW_HEIGHT}px` }}>
-          {run.events.slice(first, last).map((timed, offset) => (
+          {run.events.slice(first, end).map((timed, offset) => (
             <Row
               key={first + offset}
               id={`event-${run.startedAt}-${first + offset}`}
@@ -115,7 +115,7 @@ function Row({ id, timed, index, start, isChosen, choose }: RowProps) {
 }
 
 const offsetText = ({ at }: TimedEvent, start: number | undefined) =>
-  at === undefined || start === undefined ? "" : `+${duration(at - start)}`;
+  at === undefined || start === undefined ? "" : `+${formatDuration(at - start)}`;
 
 function kindOf(event: StreamEvent): string {
   if (event.kind !== "artifact") return event.kind;

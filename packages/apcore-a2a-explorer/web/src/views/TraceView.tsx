@@ -5,7 +5,7 @@ import { isTerminal } from "../protocol/states";
 import { readTrace, type Span, type Trace } from "../protocol/apcoreRoutes";
 import type { TaskState } from "../protocol/types";
 import { now } from "../state/clock";
-import { duration } from "./times";
+import { formatDuration } from "./times";
 import { useApcoreRoute } from "./useApcoreRoute";
 
 const RUNNING_INTERVAL = 4_000; // milliseconds
@@ -33,7 +33,7 @@ function Waterfall({ trace }: { trace: Trace }) {
   const end = isRunning ? Math.max(now.value, knownEnd + (knownEnd - start) / 20) : knownEnd;
   return (
     <>
-      <table class="figures waterfall" role="table">
+      <table class="figures-table waterfall" role="table">
         <thead role="rowgroup">
           <tr role="row">
             <th scope="col" role="columnheader">Span</th>
@@ -44,7 +44,7 @@ function Waterfall({ trace }: { trace: Trace }) {
               <span class="axis">
                 <span>0</span>
                 <span>
-                  {duration((isRunning ? end : knownEnd) - start)}
+                  {formatDuration((isRunning ? end : knownEnd) - start)}
                   {isRunning && " so far"}
                 </span>
               </span>
@@ -72,7 +72,7 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
   const hasAttributes = Object.keys(attributes).length > 0;
   const left = (100 * (span.start - start)) / length;
   const width = seconds === undefined ? 100 - left : (seconds * 100_000) / length;
-  const durationText = seconds === undefined ? "running" : duration(seconds * 1000);
+  const durationText = seconds === undefined ? "running" : formatDuration(seconds * 1000);
   return (
     <>
       <tr role="row">
@@ -89,7 +89,7 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
           {status === "error" && <span class="state danger">error</span>}
         </td>
         <td role="cell" class="kind-cell" title={kind}>{kind}</td>
-        <td role="cell" class="number">+{duration(span.start - start)}</td>
+        <td role="cell" class="number">+{formatDuration(span.start - start)}</td>
         <td role="cell" class="number">{durationText}</td>
         <td role="cell" class="axis-cell" aria-hidden="true">
           <span class="track">

@@ -19,7 +19,7 @@ import { href } from "../state/route";
 import type { Run } from "../state/run";
 import { addRun, operationOf, runs, start, type SendParams } from "../state/runs";
 import { chosenMode } from "../state/settings";
-import { Copies } from "./CopyView";
+import { CopySection } from "./CopyView";
 import { Errors } from "./Errors";
 import { HistoryView } from "./HistoryView";
 import { Icon } from "./Icon";
@@ -96,7 +96,7 @@ function Code({ skill, draft, mode }: { skill: Skill; draft: Draft; mode: SendMo
   if (draft.kind.value === "data" && draft.jsonError.value) {
     return <p class="muted">Fix the JSON to copy the request.</p>;
   }
-  return <Copies operation={operationOf(mode, partsOf(draft), sendParamsOf(skill, draft))} />;
+  return <CopySection operation={operationOf(mode, partsOf(draft), sendParamsOf(skill, draft))} />;
 }
 
 /** The mode to run a skill in: the chosen mode if the agent supports it, else a default. */
@@ -185,7 +185,7 @@ function More({ draft }: { draft: Draft }) {
   );
 }
 
-/** The errors that the page found before sending, including those that belong to no form field. */
+/** The errors of the input that the page found before sending, including those of no form field. */
 function NotSent({ draft, sendAnyway }: { draft: Draft; sendAnyway: () => void }) {
   const errors = draft.errors.value.filter((error) => error.local);
   if (!errors.length || draft.kind.value !== "data") return null;

@@ -6,7 +6,7 @@ import { callApcoreRoute } from "../state/agent";
 import { href } from "../state/route";
 import { Failure } from "./Errors";
 import { When } from "./When";
-import { duration, shortId } from "./times";
+import { formatDuration, shortId } from "./times";
 
 interface Props {
   webhooks: Webhook[];
@@ -30,7 +30,7 @@ function Entry({ webhook, showsTask, reload }: { webhook: Webhook; showsTask: bo
   const { taskId, id, url, state, reason, pending, nextAttemptAt, attempts } = webhook;
   const [error, setError] = useState<unknown>(null);
   const [outcome, setOutcome] = useState("");
-  const act = async (name: "test" | "redeliver", describe: (answer: unknown) => string) => {
+  const act = async (name: "test" | "redeliver", describe: (response: unknown) => string) => {
     try {
       setOutcome(describe(await callApcoreRoute(`tasks/${encodeURIComponent(taskId)}/webhooks/${encodeURIComponent(id)}/${name}`, "POST")));
       setError(null);
@@ -78,13 +78,13 @@ function Entry({ webhook, showsTask, reload }: { webhook: Webhook; showsTask: bo
   );
 }
 
-function testOutcome(answer: unknown): string {
-  const { result, status, reason } = readAttempt(object(answer)?.attempt);
+function testOutcome(response: unknown): string {
+  const { result, status, reason } = readAttempt(object(response)?.attempt);
   return ["Test", result, status && `with status ${status}`, reason && `(${reason})`].filter(Boolean).join(" ");
 }
 
-function redeliveryOutcome(answer: unknown): string {
-  const requeued = object(answer)?.requeued;
+function redeliveryOutcome(response: unknown): string {
+  const requeued = object(response)?.requeued;
   return typeof requeued === "number" ? `${counted(requeued, "notification")} queued again` : "Queued again";
 }
 
@@ -100,7 +100,7 @@ function Attempts({ attempts }: { attempts: Attempt[] }) {
           <li key={index} class="row">
             <span class={`state ${TONES[attempt.result] ?? ""}`}>{attempt.result}</span>
             {attempt.status !== undefined && <span class="number">HTTP {attempt.status}</span>}
-            {attempt.seconds !== undefined && <span class="number muted">{duration(attempt.seconds * 1000)}</span>}
+            {attempt.seconds !== undefined && <span class="number muted">{formatDuration(attempt.seconds * 1000)}</span>}
             <When time={attempt.at} />
             {attempt.reason && <span class="breakable">{attempt.reason}</span>}
           </li>

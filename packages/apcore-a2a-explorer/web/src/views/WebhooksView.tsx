@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { Choice } from "../parts/Choice";
 import { readWebhooks } from "../protocol/apcoreRoutes";
-import { whoami } from "../state/operate";
+import { whoami } from "../state/access";
 import { Failure } from "./Errors";
 import { useApcoreRoute } from "./useApcoreRoute";
 import { WebhookList } from "./WebhookList";
@@ -15,7 +15,7 @@ export function WebhooksView() {
   const [shown, setShown] = useState<Shown>("All");
   const { data, error, load } = useApcoreRoute(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);
   return (
-    <section class="page wide">
+    <section class="page">
       <h1>Webhooks</h1>
       <p class="muted">
         The latest {MAX_WEBHOOKS} webhooks of {whoami.value?.isOperator ? "all" : "your"} tasks.

@@ -4,7 +4,7 @@ import type { Skill } from "../protocol/card";
 import { skillFilter } from "../protocol/groups";
 import { card } from "../state/agent";
 import { credentials, signingIn } from "../state/credentials";
-import { apcoreViews } from "../state/operate";
+import { apcoreViews } from "../state/access";
 import { go, href } from "../state/route";
 import { histories } from "../state/runs";
 import { theme, version } from "../state/settings";
@@ -22,7 +22,7 @@ export interface Command {
 
 const MAX_SKILLS = 8;
 const MAX_TASKS = 5;
-const MIN_ID_LENGTH = 6; // characters; shorter texts are never treated as task ids
+const MIN_ID_LENGTH = 6; // characters; shorter texts match only known tasks
 
 /** The commands that match *query*, best first. */
 export function commandsFor(query: string): Command[] {
@@ -33,8 +33,8 @@ export function commandsFor(query: string): Command[] {
 }
 
 /**
- * The skills that match *query*: first those whose name or id begins with it, then those whose name
- * and id contain its words, then the rest.
+ * The skills that match *query*: first those whose name or id begins with it, then those that match
+ * by name and id alone, then the rest.
  */
 function skills(query: string): Command[] {
   const matchesQuery = skillFilter(query);
@@ -71,10 +71,10 @@ function views(): Command[] {
     ["conversations", "Conversations"],
     ["requests", "Requests"],
   ];
-  const operatorViews = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
+  const allowedApcoreViews = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
     apcoreViews.value.has(name),
   );
-  return [...commonViews, ...operatorViews].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
+  return [...commonViews, ...allowedApcoreViews].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
 }
 
 function actions(): Command[] {

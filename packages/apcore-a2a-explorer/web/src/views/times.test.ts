@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { duration } from "./times";
+import { formatDuration } from "./times";
 
 describe("durations have two units at most", () => {
   it.each([
@@ -16,6 +16,6 @@ describe("durations have two units at most", () => {
     [49 * 3_600_000, "2 days 1 h"],
     [400 * 24 * 3_600_000, "400 days 0 h"],
   ])("%d", (milliseconds, shown) => {
-    expect(duration(milliseconds)).toBe(shown);
+    expect(formatDuration(milliseconds)).toBe(shown);
   });
 });

@@ -6,8 +6,8 @@ export function clockTime(time: number | string | undefined): string {
   return `${hms}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** A duration in one or two units, such as "340 ms", "4.0 s", "2 min 5 s" or "3 h 10 min". */
-export function duration(milliseconds: number): string {
+/** Format a duration in one or two units, such as "340 ms", "4.0 s", "2 min 5 s" or "3 h 10 min". */
+export function formatDuration(milliseconds: number): string {
   if (milliseconds < 999.5) return `${Math.max(0, Math.round(milliseconds))} ms`;
   if (milliseconds < 59_950) return `${(milliseconds / 1000).toFixed(1)} s`;
   const seconds = Math.round(milliseconds / 1000);

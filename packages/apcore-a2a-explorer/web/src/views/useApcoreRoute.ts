@@ -1,7 +1,7 @@
 import { useRef, useState } from "preact/hooks";
 import { callApcoreRoute } from "../state/agent";
 import { credentials } from "../state/credentials";
-import { meansNoRoute } from "../state/operate";
+import { meansNoRoute } from "../state/access";
 import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds

@@ -4,7 +4,7 @@ import { isSettled } from "../protocol/states";
 import type { Task } from "../protocol/types";
 import { callApcoreRoute } from "../state/agent";
 import { credentials } from "../state/credentials";
-import { meansNoRoute, apcoreViews } from "../state/operate";
+import { meansNoRoute, apcoreViews } from "../state/access";
 import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
