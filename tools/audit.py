@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SKIPPED = 77
+EXIT_SKIPPED = 77
 PIP_AUDIT = "pip-audit>=2.9,<3"
 ERROR_LINES = 10
 """Number of lines to show from the end of pip-audit's error output."""
@@ -36,12 +36,12 @@ class Report:
         """The exit code of this program."""
         if self.findings:
             return 1
-        return 0 if self.looked_up else SKIPPED
+        return 0 if self.looked_up else EXIT_SKIPPED
 
     def __str__(self) -> str:
         if not self.looked_up:
             return "skipped: no package could be looked up"
-        counts = f"{self.looked_up} packages looked up, {self.skipped} could not be"
+        counts = f"{self.looked_up} packages looked up, {self.skipped} skipped"
         return "\n".join([*self.findings, counts])
 
 

@@ -147,7 +147,7 @@ def table(results: Sequence[Result]) -> str:
         f"{'scenario':10} {'measured':44} {'count':>5} {'median':>8} {'max':>8} {'limit':>8}",
     ]
     for result in results:
-        outcome = "WRONG" if result.error else "nothing lost"
+        outcome = "WRONG" if result.error else "passed"
         lines.append(f"{result.name:10} {outcome} in {result.seconds:.0f} s")
         for label, times in result.trial.times.items():
             limit = "" if times.limit is None else f"{times.limit:.2f} s"

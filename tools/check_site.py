@@ -25,7 +25,7 @@ NAMESPACE_HOSTS = {"//www.w3.org"}
 
 
 class Page(HTMLParser):
-    """Parser of a page, for the addresses that the page loads.
+    """A parser that collects the addresses that a page loads.
 
     Attributes:
         addresses: The addresses in its elements and its styles.

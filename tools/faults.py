@@ -40,7 +40,7 @@ class Fault:
     """A mistake to seed.
 
     Attributes:
-        name: Its package and what goes wrong.
+        name: The part of the project, and what goes wrong there.
         breaks: The consequence for users.
         path: The file it is seeded in, from the root of the repository.
         old: The right code, which is in the file exactly once.
@@ -131,7 +131,7 @@ FAULTS = (
     ),
     Fault(
         "middleware-origin-by-ending",
-        "A page of another host may call the agent if that host's name ends like the agent's.",
+        "A page of another host may call the agent if that host's name ends with the agent's.",
         f"{SERVER}/middleware/front.py",
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         """own = parsed.netloc.endswith(headers.get("host", ""))
@@ -268,7 +268,7 @@ FAULTS = (
     ),
     Fault(
         "sqlite-gap-in-events",
-        "A reader whose next event has just been dropped from the log misses it unnoticed.",
+        "A reader misses an event that was dropped from the log, and gets no error.",
         f"{SERVER}/store/sqlite/store.py",
         'if task_row is None or after < task_row["first_event"] - 1:',
         'if task_row is None or after < task_row["first_event"] - 2:',
@@ -393,8 +393,8 @@ def seeded(root: Path, fault: Fault) -> Iterator[None]:
 def run_tests(root: Path, arguments: Sequence[str]) -> Outcome:
     """Run pytest on the code as it is."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
-    # Python identifies compiled code by the time (in seconds) and size of its source, which can
-    # be the same with a fault and without.
+    # Python identifies compiled code by the modification time (in seconds) and size of its source,
+    # which can be the same with a fault and without.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
         command,

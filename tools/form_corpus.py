@@ -73,21 +73,21 @@ class Dog(BaseModel):
 
 
 class Point(NamedTuple):
-    """A tuple with names."""
+    """A named tuple."""
 
     x: float
     y: float
 
 
 class Movie(TypedDict, total=False):
-    """A dictionary with names."""
+    """A typed dictionary."""
 
     title: str
     year: int
 
 
 class Open(BaseModel):
-    """A model with further members."""
+    """A model that allows further members."""
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -202,7 +202,7 @@ HAND_WRITTEN: list[tuple[str, Any, list[Any]]] = [
     ),
     ("tuple of draft 7", {"type": "array", "items": [{"type": "string"}, {}]}, [["a", [1]]]),
     (
-        "tuple that goes on",
+        "tuple with further items",
         {"prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
         [["a", 1, 2], ["a"]],
     ),
@@ -212,7 +212,7 @@ HAND_WRITTEN: list[tuple[str, Any, list[Any]]] = [
         [1, "two"],
     ),
     (
-        "rules of required members",
+        "exactly one of two members",
         {
             "type": "object",
             "properties": {"a": {"type": "string"}, "b": {"type": "string"}},

@@ -103,7 +103,7 @@ def _requirements_of(name: str, *, uses_lowest: bool) -> list[str]:
     """Return the requirements of a framework's extra, with their lowest versions if asked for."""
     text = (ROOT / "packages/apcore-a2a-bridges/pyproject.toml").read_text(encoding="utf-8")
     extras: dict[str, list[str]] = tomllib.loads(text)["project"]["optional-dependencies"]
-    lines = extras.get(name, [])  # a2a-sdk has no extra: the server needs it
+    lines = extras.get(name, [])  # a2a-sdk has no extra, because the server requires it
     return [line.replace(">=", "==") for line in lines] if uses_lowest else lines
 
 

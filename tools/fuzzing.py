@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 
 from tests.middleware.storms import Credentials, Hosts, hosts, storms
 from tests.server.bodies import LoadedAgent, bodies
-from tests.server.fuzzing import KINDS, cases
+from tests.server.fuzzing import TASK_PLACEHOLDERS, cases
 from tests.server.test_fuzz import Defect, FuzzedAgent
 
 ROUND = 1000
@@ -44,7 +44,7 @@ def main(
         try:
             _fuzz(target, strategy, options.cases, first_seed)
         except KeyboardInterrupt:
-            print(f"interrupted after {target.outcomes.total():,} cases, nothing found")
+            print(f"interrupted after {target.outcomes.total():,} responses, nothing found")
             return 130
         except Exception as error:  # any failed check ends the run
             print(_report(error, target.defect))
@@ -107,7 +107,7 @@ def _show(target: Target, seconds: float) -> None:
     """Print a line about the responses so far."""
     total = target.outcomes.total()
     shares = [f"{name} {100 * n / total:.0f} %" for name, n in target.outcomes.most_common(6)]
-    print(f"{total:9,} cases {seconds:6.0f} s   {', '.join(shares)}", flush=True)
+    print(f"{total:9,} responses {seconds:6.0f} s   {', '.join(shares)}", flush=True)
 
 
 def _report(error: Exception, defect: Defect | None) -> str:
@@ -115,9 +115,11 @@ def _report(error: Exception, defect: Defect | None) -> str:
     if defect is None:
         notes: list[str] = getattr(error, "__notes__", [])  # Hypothesis shows the case
         return "\n".join([f"\nCheck failed: {_short(error)}", *notes])
-    names = [name for name in KINDS if name.encode() in defect.case.body]
+    names = [name for name in TASK_PLACEHOLDERS if name.encode() in defect.case.body]
     lines = [
-        "where {} is the id of a task of skill {} in state {}".format(name, *KINDS[name])
+        "where {} is the id of a task of skill {} in state {}".format(
+            name, *TASK_PLACEHOLDERS[name]
+        )
         for name in names
     ]
     if isinstance(error, Flaky):

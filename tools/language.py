@@ -1,7 +1,7 @@
-"""Check that docstrings, names of tests and comments are in plain English.
+"""Check that docstrings, comments and names of tests are in plain English.
 
 Docstrings and names of tests may not begin with a relative pronoun ("What is asked …"), and no line
-may have "nobody" or "somebody": write caller, client, replica or operator.
+may contain "nobody" or "somebody": write caller, client, replica or operator.
 """
 
 import ast

@@ -214,7 +214,7 @@ def _measure_processes(
     for module, base in IMPORTS.items():
         name = f"import {module}"
         with _FailureRecorder(results, say, name):
-            seconds, ratio = clients.import_ratio(module, runs, base)
+            seconds, ratio = clients.measure_import(module, runs, base)
             results.facts[FactKey("", "ours", f"{name}, CPU")] = seconds
             results.facts[FactKey("", "ours", f"{name}, in multiples of {base}")] = ratio
 

@@ -55,7 +55,7 @@ def measure(*, quick: bool) -> list[Table]:
     return [_import_table(runs), _cost_table(costs)]
 
 
-def import_ratio(module: str, runs: int, base: str = "httpx") -> tuple[float, float]:
+def measure_import(module: str, runs: int, base: str = "httpx") -> tuple[float, float]:
     """Return the CPU seconds to import *base* and *module*, and their ratio to *base* alone.
 
     The seconds are the minimum of *runs* processes with compiled bytecode, and the ratio is the
@@ -80,7 +80,7 @@ def import_ratio(module: str, runs: int, base: str = "httpx") -> tuple[float, fl
 def _import_table(runs: int) -> Table:
     rows = []
     for module in IMPORTS:
-        seconds, ratio = import_ratio(module, runs)
+        seconds, ratio = measure_import(module, runs)
         goal = f"at most {IMPORT_LIMIT}" if module == IMPORTS[0] else ""
         rows.append([f"import {module}", goal, f"{seconds * 1e3:.0f}", f"{ratio:.2f}"])
     return Table("Import", ["what", "goal", "CPU ms", "x import httpx"], rows)

@@ -18,7 +18,7 @@ class BadResponse(ValueError):
     """The received bytes are not an HTTP/1.1 response that this parser supports."""
 
 
-def get(path: str) -> bytes:
+def get_request(path: str) -> bytes:
     """Return a keep-alive GET request."""
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 

@@ -1,6 +1,6 @@
 """Measurements without a network: calls of apcore, a store, building an application, open streams.
 
-Each public function runs this module in a new process, which prints its result as JSON.
+Each ``measure_*`` function runs this module in a new process, which prints the result as JSON.
 """
 
 import argparse
@@ -242,7 +242,7 @@ class _Streams:
     def __init__(self, app: Any, pause: float) -> None:
         self.events = 0
         self._app = app
-        self._requests = messages.stream("bench.chunks", count=1000.0, pause=pause)
+        self._requests = messages.stream_requests("bench.chunks", count=1000.0, pause=pause)
         self._disconnect = asyncio.Event()
         self._streams: list[asyncio.Task[None]] = []
 

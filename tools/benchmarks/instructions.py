@@ -148,16 +148,16 @@ async def _requests(app: Any) -> dict[str, Iterator[bytes]]:
     """Return the requests of each scenario."""
     from tools.benchmarks import messages
     from tools.benchmarks.apps import CARD_PATH
-    from tools.benchmarks.http1 import get
+    from tools.benchmarks.http1 import get_request
 
-    task = await _response_body(app, *asgi_request(next(messages.send())))
+    task = await _response_body(app, *asgi_request(next(messages.send_requests())))
     return {
-        "send, 0.3": messages.send(),
-        "send, 1.0": messages.send_v1(),
-        "get": messages.get_task([json.loads(task)["result"]["id"]]),
-        "card": repeat(get(CARD_PATH)),
-        "stream": messages.stream("bench.chunks", count=1.0, pause=0.0),
-        LONG_STREAM: messages.stream("bench.chunks", count=1.0 + CHUNKS, pause=0.0),
+        "send, 0.3": messages.send_requests(),
+        "send, 1.0": messages.send_v1_requests(),
+        "get": messages.get_task_requests([json.loads(task)["result"]["id"]]),
+        "card": repeat(get_request(CARD_PATH)),
+        "stream": messages.stream_requests("bench.chunks", count=1.0, pause=0.0),
+        LONG_STREAM: messages.stream_requests("bench.chunks", count=1.0 + CHUNKS, pause=0.0),
     }
 
 

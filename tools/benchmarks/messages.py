@@ -13,7 +13,9 @@ Requests = Iterator[bytes]
 _numbers = itertools.count()
 
 
-def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
+def send_requests(
+    skill: str = "bench.noop", *, in_message: bool = False, **inputs: object
+) -> Requests:
     """Yield ``message/send`` of protocol 0.3 forever.
 
     The skill is named in the request's metadata or, with *in_message*, in the message's.
@@ -21,7 +23,9 @@ def send(skill: str = "bench.noop", *, in_message: bool = False, **inputs: objec
     return _numbered_requests("message/send", _v03(skill, inputs, in_message))
 
 
-def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
+def send_v1_requests(
+    skill: str = "bench.noop", *, in_message: bool = False, **inputs: object
+) -> Requests:
     """Yield ``SendMessage`` of protocol 1.0 forever."""
     return _numbered_requests("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
 
@@ -34,20 +38,22 @@ def text_requests(method: str, text: str) -> Requests:
     return _numbered_requests(method, {"message": message}, accept)
 
 
-def send_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
+def send_requests_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
     """Yield ``message/send`` of protocol 0.3 with a webhook, forever."""
     configuration = {"pushNotificationConfig": {"url": url}}
     params = _v03(skill, {}, in_message=False) | {"configuration": configuration}
     return _numbered_requests("message/send", params)
 
 
-def stream(skill: str = "bench.noop", *, in_message: bool = False, **inputs: object) -> Requests:
+def stream_requests(
+    skill: str = "bench.noop", *, in_message: bool = False, **inputs: object
+) -> Requests:
     """Yield ``message/stream`` of protocol 0.3 forever."""
     accept = {"Accept": "text/event-stream"}
     return _numbered_requests("message/stream", _v03(skill, inputs, in_message), accept)
 
 
-def get_task(ids: Sequence[str]) -> Requests:
+def get_task_requests(ids: Sequence[str]) -> Requests:
     """Yield ``tasks/get`` of protocol 0.3 for one task after another, forever."""
     bodies = [_rpc("tasks/get", {"id": task_id}) for task_id in ids]
     return itertools.cycle([post_head(len(body)) + body for body in bodies])

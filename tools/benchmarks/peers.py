@@ -28,14 +28,14 @@ REQUIREMENTS = {
     FASTA2A: ["fasta2a==2.1.1"],
     ADAPTER: ["a2a-adapter==0.2.14"],
 }
-AGENTS = LOCAL | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
+SERVERS = LOCAL | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
 """The servers, and the software that each runs."""
-AGENTS[FASTA2A] += ", does not wait"
-SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
-"""Packages that serve each Python agent, in the versions of this environment."""
+SERVERS[FASTA2A] += ", does not wait"
+SERVING_PACKAGES = ["starlette", "uvicorn", "httptools", "uvloop"]
+"""Packages that serve each Python agent."""
 STACK = STACKS["uvloop"]
-(SENDING,) = (scenario for scenario in STEADY if scenario.name == SEND)
-BUSY_SEND = replace(SENDING, connections=(BUSY,), expect_by_server={FASTA2A: b'"state":"'})
+(SEND_SCENARIO,) = (scenario for scenario in STEADY if scenario.name == SEND)
+BUSY_SEND = replace(SEND_SCENARIO, connections=(BUSY,), expect_by_server={FASTA2A: b'"state":"'})
 MAX_REASON_LENGTH = 100  # characters
 WARM_UP = 1000  # requests; V8 compiles only what has run often
 
@@ -73,14 +73,14 @@ def program(name: str) -> Program:
 
 
 def serving_requirements() -> list[str]:
-    """Return the requirements for `SERVING`, in the versions of this environment."""
-    return [f"{package}=={version(package)}" for package in SERVING]
+    """Return `SERVING_PACKAGES` as requirements, in the versions of this environment."""
+    return [f"{package}=={version(package)}" for package in SERVING_PACKAGES]
 
 
 def table(results: Results) -> Table:
     """Return the table of all servers, including those that have no figures."""
     header = ["server", "what", "sends/s", "x bare", "CPU us", "x bare"]
-    rows = [_row(name, results) for name in AGENTS]
+    rows = [_row(name, results) for name in SERVERS]
     return Table(f"message/send at {BUSY} connections, {STACK.name}", header, rows)
 
 
@@ -102,7 +102,9 @@ def checks(results: Results) -> list[Check]:
 
 
 def _row(name: str, results: Results) -> list[str]:
-    figures = {agent: results.figures.get(Key(STACK.name, agent, SEND, BUSY)) for agent in AGENTS}
+    figures = {
+        server: results.figures.get(Key(STACK.name, server, SEND, BUSY)) for server in SERVERS
+    }
     peer, bare = figures[name], figures["bare"]
     failures = [line for line in results.failures if line.startswith(f"{name} on ")]
     if peer is None or bare is None or failures:
@@ -110,7 +112,7 @@ def _row(name: str, results: Results) -> list[str]:
         return [name, f"not measured: {shorten(reason, MAX_REASON_LENGTH)}", "", "", "", ""]
     return [
         name,
-        AGENTS[name],
+        SERVERS[name],
         f"{peer.rate:,.0f}",
         f"{peer.rate / bare.rate:.2f}",
         f"{peer.cpu * 1e6:.0f}",

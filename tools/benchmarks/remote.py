@@ -17,7 +17,7 @@ import httpx
 
 from tools.benchmarks.figures import percentile
 from tools.benchmarks.load import Load, run_load
-from tools.benchmarks.messages import send_v1
+from tools.benchmarks.messages import send_v1_requests
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
 from tools.benchmarks.startup import EXTENSIONS, RunningCommand, running_command
@@ -61,12 +61,13 @@ class _Bench:
     async def tables(self) -> list[Table]:
         """Return the tables.
 
-        Memory is measured before the burst: open calls would reuse what the burst has freed.
+        Memory is measured before the parallel calls: memory that these free would be reused.
         """
         single_call = await self._row(1)
         self.say("memory of open calls")
         memory = await self._memory()
-        header = ["calls at once", "at most", "direct p50 ms", "via gateway p50 ms", "x direct"]
+        header = ["calls at once", "latency at most"]
+        header += ["direct p50 ms", "via gateway p50 ms", "x direct"]
         header += ["direct CPU ms", "via gateway CPU ms", "x direct"]
         rows = [single_call, await self._row(PARALLEL)]
         return [Table("A call of a remote skill", header, rows), memory]
@@ -82,16 +83,16 @@ class _Bench:
             self.say(f"{connections} at once, round {number} of {self.rounds}")
             direct = await self._cost(self.agent.port, SKILL, connections)
             remote_skill = f"remote.{REMOTE_NAME}.{SKILL}"
-            by_gateway = await self._cost(self.gateway.port, remote_skill, connections)
+            via_gateway = await self._cost(self.gateway.port, remote_skill, connections)
             if number:  # the first round warms up
                 direct_costs.append(direct)
-                gateway_costs.append(by_gateway)
+                gateway_costs.append(via_gateway)
         cells = [str(connections), f"{MAX_RATIO} x" if connections == 1 else ""]
         for figure in ("p50", "cpu"):
             direct_values = [getattr(cost, figure) for cost in direct_costs]
             gateway_values = [getattr(cost, figure) for cost in gateway_costs]
             pairs = zip(gateway_values, direct_values, strict=True)
-            ratio = statistics.median(by_gateway / direct for by_gateway, direct in pairs)
+            ratio = statistics.median(via_gateway / direct for via_gateway, direct in pairs)
             medians = map(statistics.median, (direct_values, gateway_values))
             cells += [f"{seconds * 1e3:.2f}" for seconds in medians]
             cells.append(f"{ratio:.2f}")
@@ -101,7 +102,7 @@ class _Bench:
         before = self._cpu_seconds()
         # parallel connections send one call each; one connection calls until `seconds` have passed
         limit = PARALLEL if connections == PARALLEL else 1_000_000
-        requests = send_v1(skill, text="hello")
+        requests = send_v1_requests(skill, text="hello")
         tally = await run_load(
             Load(port, requests, DONE, connections, seconds=self.seconds, limit=limit)
         )
@@ -119,7 +120,7 @@ class _Bench:
         """Measure the gateway's memory before the calls, and while all are open."""
         bytes_before = _resident_bytes(self.gateway.process_id)
         skill = f"remote.{REMOTE_NAME}.{LONG_SKILL}"
-        requests = send_v1(skill, seconds=OPEN_SECONDS, step=OPEN_SECONDS)
+        requests = send_v1_requests(skill, seconds=OPEN_SECONDS, step=OPEN_SECONDS)
         load = Load(self.gateway.port, requests, DONE, PARALLEL, limit=PARALLEL)
         calls = asyncio.create_task(run_load(load))
         bytes_during = 0

@@ -44,7 +44,7 @@ class Plan:
     """Number of requests of each kind that warm up a server."""
 
 
-def client_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+def client_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """Return the factory of the fastest event loop, so that the load generator takes little CPU."""
     try:
         return loop_factory("uvloop")
@@ -59,7 +59,7 @@ class Bench:
         self._plan = plan
         self._results = results
         self._say = say
-        self._runner = asyncio.Runner(loop_factory=client_loop())
+        self._runner = asyncio.Runner(loop_factory=client_loop_factory())
 
     def __enter__(self) -> "Bench":
         return self
@@ -137,7 +137,7 @@ class Bench:
 
     def _store_task(self, subject: Subject) -> bool:
         """Store a task to read; return whether the server stored it."""
-        requests = messages.send(in_message=subject.request_options.in_message)
+        requests = messages.send_requests(in_message=subject.request_options.in_message)
         tally = self._run_load(subject, requests, _COMPLETED, limit=1, keep=1)
         for task_id in task_ids(tally.bodies):
             subject.task_id = task_id
@@ -230,10 +230,12 @@ class Bench:
 
     def _fill_store(self, subject: Subject) -> list[str]:
         warm_up = self._plan.warm_up
-        self._run_load(subject, messages.send(), _COMPLETED, limit=warm_up)
+        self._run_load(subject, messages.send_requests(), _COMPLETED, limit=warm_up)
         before = subject.server.state("collect")
         count = self._plan.stored - warm_up
-        tally = self._run_load(subject, messages.send(), _COMPLETED, BUSY, limit=count, keep=1000)
+        tally = self._run_load(
+            subject, messages.send_requests(), _COMPLETED, BUSY, limit=count, keep=1000
+        )
         if tally.failures:
             raise ServerFailed(f"filling the store: {tally.failures[0]}")
         growth = subject.server.state("collect").resident - before.resident
@@ -244,7 +246,7 @@ class Bench:
     def _read_full_store(self, subject: Subject, ids: list[str]) -> None:
         for connections in (1, BUSY):
             before = subject.server.state()
-            requests = messages.get_task(ids)
+            requests = messages.get_task_requests(ids)
             seconds = 2 * self._plan.seconds
             tally = self._run_load(subject, requests, _COMPLETED, connections, seconds)
             self._record(subject, GET_FULL, connections, before, tally)
@@ -279,10 +281,10 @@ def profile(stack: Stack, seconds: float, store: str) -> str:
     """
     with (
         Server("ours", stack, store=store) as server,
-        asyncio.Runner(loop_factory=client_loop()) as runner,
+        asyncio.Runner(loop_factory=client_loop_factory()) as runner,
     ):
         server.wait_until_up()
-        load = Load(server.port, messages.send(), _COMPLETED, BUSY, seconds)
+        load = Load(server.port, messages.send_requests(), _COMPLETED, BUSY, seconds)
         runner.run(run_load(replace(load, limit=BUSY)))
         server.state("profile")
         tally = runner.run(run_load(load))

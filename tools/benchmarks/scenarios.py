@@ -7,7 +7,7 @@ from itertools import repeat
 from tools.benchmarks import messages
 from tools.benchmarks.apps import CARD_PATH
 from tools.benchmarks.figures import Key
-from tools.benchmarks.http1 import get
+from tools.benchmarks.http1 import get_request
 from tools.benchmarks.load import EVENT
 from tools.benchmarks.messages import Requests
 
@@ -63,44 +63,58 @@ class Scenario:
         return self.echo if server == "bare" else self.expect_by_server.get(server, self.expect)
 
 
-def long_streams(*, in_message: bool = False) -> Requests:
+def long_stream_requests(*, in_message: bool = False) -> Requests:
     """Yield requests forever, each for a stream of many chunks."""
-    return messages.stream("bench.chunks", in_message=in_message, count=float(CHUNKS), pause=0.0)
+    return messages.stream_requests(
+        "bench.chunks", in_message=in_message, count=float(CHUNKS), pause=0.0
+    )
 
 
 STEADY = [
-    Scenario(GET, lambda options: messages.get_task([options.task_id]), _COMPLETED),
-    Scenario(CARD, lambda _: repeat(get(CARD_PATH)), _CARD, echo=_CARD),
-    Scenario(CARD_100, lambda _: repeat(get(CARD_PATH)), _CARD, (100,), echo=_CARD),
-    Scenario(SEND, lambda options: messages.send(in_message=options.in_message), _COMPLETED),
+    Scenario(GET, lambda options: messages.get_task_requests([options.task_id]), _COMPLETED),
+    Scenario(CARD, lambda _: repeat(get_request(CARD_PATH)), _CARD, echo=_CARD),
+    Scenario(CARD_100, lambda _: repeat(get_request(CARD_PATH)), _CARD, (100,), echo=_CARD),
+    Scenario(
+        SEND, lambda options: messages.send_requests(in_message=options.in_message), _COMPLETED
+    ),
     Scenario(
         SEND_V1,
-        lambda options: messages.send_v1(in_message=options.in_message),
+        lambda options: messages.send_v1_requests(in_message=options.in_message),
         b'"TASK_STATE_COMPLETED"',
     ),
-    Scenario(STREAM, lambda options: messages.stream(in_message=options.in_message), _COMPLETED),
     Scenario(
-        MANY_CHUNKS, lambda options: long_streams(in_message=options.in_message), _COMPLETED, (8,)
+        STREAM, lambda options: messages.stream_requests(in_message=options.in_message), _COMPLETED
+    ),
+    Scenario(
+        MANY_CHUNKS,
+        lambda options: long_stream_requests(in_message=options.in_message),
+        _COMPLETED,
+        (8,),
     ),
 ]
 """Scenarios that run on each server for a duration, with each number of connections in turn."""
 
 
 def _sleep_requests(options: RequestOptions) -> Requests:
-    return messages.send("bench.sleep", in_message=options.in_message, seconds=0.1)
+    return messages.send_requests("bench.sleep", in_message=options.in_message, seconds=0.1)
 
 
-def _paced_streams(options: RequestOptions) -> Requests:
-    return messages.stream("bench.chunks", in_message=options.in_message, count=10.0, pause=0.05)
+def _paced_stream_requests(options: RequestOptions) -> Requests:
+    return messages.stream_requests(
+        "bench.chunks", in_message=options.in_message, count=10.0, pause=0.05
+    )
 
 
 BURSTS = [
     Scenario(
-        PARALLEL, lambda options: messages.send(in_message=options.in_message), _COMPLETED, (100,)
+        PARALLEL,
+        lambda options: messages.send_requests(in_message=options.in_message),
+        _COMPLETED,
+        (100,),
     ),
     Scenario(SLEEPING_ALONE, _sleep_requests, _COMPLETED, (1,)),
     Scenario(SLEEPING, _sleep_requests, _COMPLETED, (100,)),
-    Scenario(STREAMS, _paced_streams, _COMPLETED, (50,)),
+    Scenario(STREAMS, _paced_stream_requests, _COMPLETED, (50,)),
 ]
 """Scenarios of one request on each connection, all at once."""
 

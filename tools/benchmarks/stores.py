@@ -19,7 +19,7 @@ from tools.benchmarks.load import Load, run_load
 from tools.benchmarks.measured_stores import MEMORY, POSTGRESQL, SQLITE, Place, places
 from tools.benchmarks.messages import Requests
 from tools.benchmarks.report import Table, check_table
-from tools.benchmarks.rounds import client_loop
+from tools.benchmarks.rounds import client_loop_factory
 from tools.benchmarks.scenarios import BUSY
 from tools.benchmarks.servers import Server, ServerFailed, Stack
 from tools.benchmarks.targets import Check
@@ -32,7 +32,7 @@ MAX_ADDED_CPU = {POSTGRESQL: 2.0, SQLITE: 3.0}
 """Most CPU that a durable store may add to a send, in multiples of a bare echo's."""
 ECHO = "bare echo"
 CHUNKS = 100  # of a stream
-SEND, STREAM, ALONE = "message/send", f"chunk of {CHUNKS} in a stream", "create and change, no HTTP"
+SEND, STREAM, ALONE = "message/send", f"chunk in a stream of {CHUNKS}", "create and change, no HTTP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,10 @@ class Kind:
 
 
 KINDS = [
-    Kind(SEND, messages.send),
-    Kind(STREAM, lambda: messages.stream("bench.chunks", count=CHUNKS, pause=0), 8, CHUNKS),
+    Kind(SEND, messages.send_requests),
+    Kind(
+        STREAM, lambda: messages.stream_requests("bench.chunks", count=CHUNKS, pause=0), 8, CHUNKS
+    ),
 ]
 
 
@@ -125,7 +127,7 @@ def _measure_served(
 ) -> Iterator[tuple[Key, Sample]]:
     """Measure agents over all stores, one at a time."""
     with ExitStack() as running:
-        runner = running.enter_context(asyncio.Runner(loop_factory=client_loop()))
+        runner = running.enter_context(asyncio.Runner(loop_factory=client_loop_factory()))
         agents = {
             name: _Agent(
                 running.enter_context(Server("ours", plan.stack, store=place.address)), place

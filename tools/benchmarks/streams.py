@@ -8,7 +8,7 @@ from tools.benchmarks import inprocess, messages, modules
 from tools.benchmarks.load import Load, Tally, run_load
 from tools.benchmarks.measured_stores import tree_cpu
 from tools.benchmarks.report import Table
-from tools.benchmarks.rounds import client_loop
+from tools.benchmarks.rounds import client_loop_factory
 from tools.benchmarks.scenarios import BUSY
 from tools.benchmarks.servers import STACKS, Server, ServerFailed
 from tools.benchmarks.startup import RunningCommand, running_command
@@ -36,7 +36,7 @@ def measure(say: Callable[[str], None], *, quick: bool, streams: int = 1000) -> 
     with (
         Server("bare", STACKS["uvloop"]) as bare,
         running_command(modules.__file__, *options) as agent,
-        asyncio.Runner(loop_factory=client_loop()) as runner,
+        asyncio.Runner(loop_factory=client_loop_factory()) as runner,
     ):
         bare.wait_until_up()
         runner.run(_open_streams(agent, streams, 1))  # warms up
@@ -65,7 +65,7 @@ def measure(say: Callable[[str], None], *, quick: bool, streams: int = 1000) -> 
 async def _open_streams(agent: RunningCommand, streams: int, events: int) -> float:
     """Open streams of *events* events each; return the CPU seconds that the agent takes for all."""
     before = tree_cpu(agent.process_id)
-    requests = messages.stream("modules.chunks", count=float(events), pause=PAUSE)
+    requests = messages.stream_requests("modules.chunks", count=float(events), pause=PAUSE)
     seconds = 60 + events * PAUSE
     load = Load(agent.port, requests, b"completed", streams, seconds, limit=streams)
     _check(await run_load(load))
@@ -75,7 +75,7 @@ async def _open_streams(agent: RunningCommand, streams: int, events: int) -> flo
 def _echo_cost(runner: asyncio.Runner, bare: Server, seconds: float) -> float:
     """Return the CPU seconds of one echo."""
     before = bare.state().cpu
-    load = Load(bare.port, messages.send(), b'"jsonrpc"', BUSY, seconds)
+    load = Load(bare.port, messages.send_requests(), b'"jsonrpc"', BUSY, seconds)
     tally = _check(runner.run(run_load(load)))
     return (bare.state().cpu - before) / len(tally.latencies)
 

@@ -1,4 +1,4 @@
-"""Servers that rounds measure."""
+"""Servers that are measured in rounds."""
 
 import re
 import time

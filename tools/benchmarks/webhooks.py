@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from tools.benchmarks.figures import percentile
 from tools.benchmarks.load import Load, run_load
-from tools.benchmarks.messages import Requests, send, send_with_webhook
+from tools.benchmarks.messages import Requests, send_requests, send_requests_with_webhook
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
 from tools.benchmarks.startup import serving
@@ -25,7 +25,7 @@ OPTIONS = ("--push-notifications", "--dev", "--push-max-pending", "1000000", "--
 NO_WEBHOOK, BESIDE_SLOW = "no webhook", "no webhook, during slow deliveries of other tasks"
 SLOW_WEBHOOK, FAST_WEBHOOK = "a slow webhook", "a fast webhook"
 """Labels of the measured sends."""
-GOALS = {BESIDE_SLOW: f"{MAX_RATIO} x without", SLOW_WEBHOOK: f"{MAX_RATIO} x fast"}
+GOALS = {BESIDE_SLOW: f"{MAX_RATIO} x no webhook", SLOW_WEBHOOK: f"{MAX_RATIO} x fast webhook"}
 
 
 def measure(*, quick: bool) -> Table:
@@ -47,7 +47,7 @@ def measure(*, quick: bool) -> Table:
         ]
         for what, p50s in latencies.items()
     ]
-    header = ["what", "at most", "p50 ms", "x without", "x fast"]
+    header = ["what", "at most", "p50 ms", "x no webhook", "x fast webhook"]
     return Table("A send with a webhook", header, rows)
 
 
@@ -59,10 +59,10 @@ def _ratio(p50s: list[float], base: list[float]) -> float:
 async def _run_rounds(port: int, rounds: int, seconds: float) -> dict[str, list[float]]:
     async with _receiver(SLOW_SECONDS) as slow, _receiver(0) as fast:
         loads: dict[str, Callable[[], Requests]] = {
-            NO_WEBHOOK: lambda: send(SKILL, text="hello"),
-            BESIDE_SLOW: lambda: send(SKILL, text="hello"),
-            SLOW_WEBHOOK: lambda: send_with_webhook(slow, SKILL),
-            FAST_WEBHOOK: lambda: send_with_webhook(fast, SKILL),
+            NO_WEBHOOK: lambda: send_requests(SKILL, text="hello"),
+            BESIDE_SLOW: lambda: send_requests(SKILL, text="hello"),
+            SLOW_WEBHOOK: lambda: send_requests_with_webhook(slow, SKILL),
+            FAST_WEBHOOK: lambda: send_requests_with_webhook(fast, SKILL),
         }
         latencies: dict[str, list[float]] = {what: [] for what in loads}
         for requests in loads.values():  # warm up
@@ -70,7 +70,7 @@ async def _run_rounds(port: int, rounds: int, seconds: float) -> dict[str, list[
         for _ in range(rounds):
             for what, requests in loads.items():
                 if what == BESIDE_SLOW:  # keep slow deliveries under way
-                    await _measure_p50(port, send_with_webhook(slow, SKILL), 60, limit=100)
+                    await _measure_p50(port, send_requests_with_webhook(slow, SKILL), 60, limit=100)
                 latencies[what].append(await _measure_p50(port, requests(), seconds))
         return latencies
 

@@ -1,8 +1,7 @@
 """Benchmark of workers: the CPU time of a send to two workers, compared with a single process.
 
 All processes of the agent share one core; the database and the load generator run on the other
-cores. If all these processes took turns on all cores, the cost of the turns would depend on the
-machine.
+cores. If all of them shared every core, the cost of context switches would depend on the machine.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from tools.benchmarks import modules
 from tools.benchmarks.load import Load, run_load
 from tools.benchmarks.measured_stores import POSTGRESQL, places, tree_cpu
-from tools.benchmarks.messages import send
+from tools.benchmarks.messages import send_requests
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
 from tools.benchmarks.startup import RunningCommand, running_command
@@ -88,7 +87,7 @@ async def _measure_sends(
 ) -> tuple[float, float]:
     """Return the CPU seconds of a send, in all processes of the agent together, and the sends/s."""
     before = tree_cpu(agent.process_id)
-    requests = send("modules.noop")
+    requests = send_requests("modules.noop")
     tally = await run_load(Load(agent.port, requests, b"completed", connections, seconds))
     if tally.failures:
         raise ServerFailed(tally.failures[0])

@@ -1,1 +1,1 @@
-"""Clients of other projects, which call an agent of this server: `tools/clients`."""
+"""Clients of other projects, which call an agent of this project: `tools/clients`."""

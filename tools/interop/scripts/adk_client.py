@@ -9,7 +9,7 @@ from google.adk.agents.run_config import StreamingMode
 from google.adk.events import Event
 from google.adk.runners import InMemoryRunner
 from google.genai.types import Content, Part
-from steps import LOCKED, run
+from steps import LOCKED_URL, run
 
 STREAMING = RunConfig(streaming_mode=StreamingMode.SSE)
 
@@ -22,11 +22,11 @@ async def talk(agent: RemoteA2aAgent, *texts: str) -> list[list[Event]]:
     """Send *texts* in one conversation; return the events that answer each text."""
     runner = InMemoryRunner(agent=agent, app_name="tea")
     session = await runner.session_service.create_session(app_name="tea", user_id="ann")
-    user = {"user_id": "ann", "session_id": session.id, "run_config": STREAMING}
+    options = {"user_id": "ann", "session_id": session.id, "run_config": STREAMING}
     answers = []
     for text in texts:
         message = Content(role="user", parts=[Part(text=text)])
-        answers.append([event async for event in runner.run_async(new_message=message, **user)])
+        answers.append([event async for event in runner.run_async(new_message=message, **options)])
     return answers
 
 
@@ -67,7 +67,7 @@ async def result(url: str) -> list[str]:
 
 
 async def refusal(url: str) -> list[str]:
-    return [*await ask(f"{url}/order", "50", "many"), *await ask(LOCKED, "hello")]
+    return [*await ask(f"{url}/order", "50", "many"), *await ask(LOCKED_URL, "hello")]
 
 
 run(card, send, stream, question, result, refusal)

@@ -6,7 +6,7 @@
 from a2a.client import A2ACardResolver
 from agent_framework.a2a import A2AAgent
 from httpx import AsyncClient
-from steps import LOCKED, error_text, run
+from steps import LOCKED_URL, error_text, run
 
 
 async def remote(url: str) -> A2AAgent:
@@ -49,7 +49,7 @@ async def refusal(url: str) -> list[str]:
     # Without `stream=True`, the response for a failed task repeats the request, without the reason.
     task_failure = "".join(await stream_pieces(f"{url}/order/", "50"))
     input_refusal = await error_text(ask(f"{url}/order/", "many"))
-    return [task_failure, input_refusal, await error_text(ask(LOCKED, "hello"))]
+    return [task_failure, input_refusal, await error_text(ask(LOCKED_URL, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

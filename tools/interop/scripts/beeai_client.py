@@ -8,7 +8,7 @@ from a2a.utils.artifact import get_artifact_text
 from beeai_framework.adapters.a2a.agents import A2AAgent
 from beeai_framework.errors import FrameworkError
 from beeai_framework.memory import UnconstrainedMemory
-from steps import LOCKED, error_text, run
+from steps import LOCKED_URL, error_text, run
 
 
 def remote(url: str) -> A2AAgent:
@@ -54,10 +54,10 @@ async def refusal(url: str) -> list[str]:
     (task_failure,) = await ask(f"{url}/order/", "50")
     input_refusal = await error_text(ask(f"{url}/order/", "many"))
     try:
-        await ask(LOCKED, "hello")
+        await ask(LOCKED_URL, "hello")
     except FrameworkError as locked:
         return [task_failure, input_refusal, locked.explain()]
-    raise AssertionError("The locked agent was called without credentials")
+    raise AssertionError("The locked agent accepted a call without credentials")
 
 
 run(card, send, stream, question, result, refusal)

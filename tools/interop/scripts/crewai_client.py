@@ -12,7 +12,7 @@ os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.a2a import A2AClientConfig
 from pydantic import Field
-from steps import LOCKED, error_text, run
+from steps import LOCKED_URL, error_text, run
 
 
 class ScriptedModel(BaseLLM):
@@ -70,7 +70,7 @@ async def refusal(url: str) -> list[str]:
     task_failure, input_refusal = [
         (await delegate(f"{url}/order", text))[1][-1] for text in ("50", "many")
     ]
-    return [task_failure, input_refusal, await error_text(delegate(LOCKED, "hello"))]
+    return [task_failure, input_refusal, await error_text(delegate(LOCKED_URL, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

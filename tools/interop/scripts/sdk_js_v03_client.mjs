@@ -1,7 +1,7 @@
 // Call the agent with the last JavaScript SDK for A2A 0.3.
 
 import { randomUUID } from "node:crypto";
-import { LOCKED, errorText, require, run } from "./steps.mjs";
+import { LOCKED_URL, errorText, require, run } from "./steps.mjs";
 
 const { ClientFactory } = require("sdk-v03/client");
 
@@ -51,7 +51,7 @@ async function refusal(url) {
   const failedTask = await ask(`${url}/order/`, "50");
   const inputRefusal = await errorText(ask(`${url}/order/`, "many"));
   const taskFailure = textOf(failedTask.status.message.parts);
-  return [taskFailure, inputRefusal, await errorText(ask(LOCKED, "hello"))];
+  return [taskFailure, inputRefusal, await errorText(ask(LOCKED_URL, "hello"))];
 }
 
 await run(card, send, stream, question, result, refusal);

@@ -15,7 +15,7 @@ from a2a.types import Task, TaskArtifactUpdateEvent
 from a2a.utils import get_message_text
 from a2a.utils.artifact import get_artifact_text
 from httpx import AsyncClient
-from steps import LOCKED, error_text, run
+from steps import LOCKED_URL, error_text, run
 
 
 async def card(url: str) -> list[str]:
@@ -68,7 +68,7 @@ async def refusal(url: str) -> list[str]:
     return [
         get_message_text(failed_task.status.message),
         input_refusal,
-        await error_text(ask(LOCKED, "hello")),
+        await error_text(ask(LOCKED_URL, "hello")),
     ]
 
 

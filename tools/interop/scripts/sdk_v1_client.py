@@ -9,7 +9,7 @@ from a2a.client import A2ACardResolver, ClientConfig, create_client
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
 from a2a.types import Role, SendMessageRequest, Task
 from httpx import AsyncClient
-from steps import LOCKED, error_text, run
+from steps import LOCKED_URL, error_text, run
 
 
 async def card(url: str) -> list[str]:
@@ -60,7 +60,7 @@ async def refusal(url: str) -> list[str]:
     return [
         get_message_text(failed_task.status.message),
         input_refusal,
-        await error_text(ask(LOCKED, "hello")),
+        await error_text(ask(LOCKED_URL, "hello")),
     ]
 
 

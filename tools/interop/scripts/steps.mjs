@@ -3,12 +3,12 @@
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-const [folder, url, locked] = process.argv.slice(2);
+const [folder, url, lockedUrl] = process.argv.slice(2);
 
 export const require = createRequire(join(folder, "package.json"));
 
 // The URL of an agent that needs a key, which the client does not have.
-export const LOCKED = locked;
+export const LOCKED_URL = lockedUrl;
 
 // The text of the error that a call throws.
 export async function errorText(call) {

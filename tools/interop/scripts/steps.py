@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 TIMEOUT = 60.0  # seconds that a step may take
-URL, LOCKED = sys.argv[1:]
+URL, LOCKED_URL = sys.argv[1:]
 """URLs of the agent, and of an agent that requires a key. The clients have no key."""
 
 

@@ -5,7 +5,7 @@
 
 from a2a.types import TaskArtifactUpdateEvent
 from a2a.utils.artifact import get_artifact_text
-from steps import LOCKED, Unsupported, error_text, run
+from steps import LOCKED_URL, Unsupported, error_text, run
 from strands.agent.a2a_agent import A2AAgent
 
 
@@ -47,7 +47,7 @@ async def result(url: str) -> str:
 async def refusal(url: str) -> list[str]:
     task_failure = await ask(f"{url}/order/", "50")
     input_refusal = await error_text(ask(f"{url}/order/", "many"))
-    return [task_failure, input_refusal, await error_text(ask(LOCKED, "hello"))]
+    return [task_failure, input_refusal, await error_text(ask(LOCKED_URL, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)
