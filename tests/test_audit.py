@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import audit
-from tools.audit import SKIPPED, parse_report
+from tools.audit import EXIT_SKIPPED, parse_report
 
 SAFE = {"name": "httpx", "version": "0.28.1", "vulns": []}
 NOT_FOUND = {"name": "wrapt", "skip_reason": "Dependency not found on PyPI"}
@@ -25,7 +25,7 @@ def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
     assert str(report).splitlines() == [
         "old 1.0: PYSEC-1, fixed in 1.1",
         "old 1.0: PYSEC-2, fixed in no version yet",
-        "2 packages looked up, 1 could not be",
+        "2 packages looked up, 1 skipped",
     ]
 
 
@@ -36,7 +36,7 @@ def test_without_vulnerabilities_the_audit_passes() -> None:
 def test_the_audit_is_skipped_if_no_package_could_be_looked_up() -> None:
     report = parse_report({"dependencies": [NOT_FOUND]})
 
-    assert report.exit_code == SKIPPED
+    assert report.exit_code == EXIT_SKIPPED
     assert "skipped" in str(report)
 
 
@@ -60,5 +60,5 @@ def test_a_failure_of_pip_audit_fails_the_audit_and_is_shown(tmp_path: Path) -> 
 def test_the_audit_is_skipped_if_the_index_has_no_database(tmp_path: Path) -> None:
     output = json.dumps({"dependencies": [NOT_FOUND]})
     process = audit_with(tmp_path / "uv", f"echo '{output}'")
-    assert process.returncode == SKIPPED
+    assert process.returncode == EXIT_SKIPPED
     assert process.stdout.startswith("skipped: ")

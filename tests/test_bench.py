@@ -27,9 +27,9 @@ from tools.benchmarks import (
     streams,
 )
 from tools.benchmarks.apps import LOGGED
-from tools.benchmarks.clients import import_ratio
+from tools.benchmarks.clients import measure_import
 from tools.benchmarks.figures import FactKey, Figures, Key, Results, percentile
-from tools.benchmarks.http1 import BadResponse, Response, ResponseParser, get
+from tools.benchmarks.http1 import BadResponse, Response, ResponseParser, get_request
 from tools.benchmarks.load import Tally
 from tools.benchmarks.measured_stores import (
     MEMORY,
@@ -125,10 +125,12 @@ def test_an_invalid_answer_is_refused(wire: bytes) -> None:
 
 
 def test_get_returns_a_complete_request() -> None:
-    assert get("/card") == b"GET /card HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    assert get_request("/card") == b"GET /card HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
-@pytest.mark.parametrize("requests", [messages.send(), messages.send_v1(), messages.stream()])
+@pytest.mark.parametrize(
+    "requests", [messages.send_requests(), messages.send_v1_requests(), messages.stream_requests()]
+)
 def test_messages_have_their_declared_length_and_unique_ids(
     requests: messages.Requests,
 ) -> None:
@@ -143,13 +145,15 @@ def test_messages_have_their_declared_length_and_unique_ids(
 
 
 def test_a_skill_can_be_named_in_the_message() -> None:
-    body = next(messages.send("bench.sleep", in_message=True, seconds=1)).partition(b"\r\n\r\n")[2]
+    request = next(messages.send_requests("bench.sleep", in_message=True, seconds=1))
+    body = request.partition(b"\r\n\r\n")[2]
     assert json.loads(body)["params"]["message"]["metadata"] == {"skillId": "bench.sleep"}
 
 
 def test_tasks_are_requested_in_turn() -> None:
     requested = [
-        request.rpartition(b'"id":"')[2][:1] for request in islice(messages.get_task("ab"), 3)
+        request.rpartition(b'"id":"')[2][:1]
+        for request in islice(messages.get_task_requests("ab"), 3)
     ]
     assert requested == [b"a", b"b", b"a"]
 
@@ -536,7 +540,7 @@ def test_building_the_application_is_measured() -> None:
 @pytest.mark.process
 @pytest.mark.smoke
 def test_an_import_is_compared_with_that_of_a_library_it_needs() -> None:
-    seconds, ratio = import_ratio("json.tool", 1, "json")
+    seconds, ratio = measure_import("json.tool", 1, "json")
     assert 0 < seconds < 60
     assert ratio > 0
 

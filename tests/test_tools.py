@@ -217,7 +217,7 @@ def test_the_fuzzer_prints_its_seed_and_results(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     first, second, last = result.stdout.splitlines()
     assert first == "30 cases, --seed 1"
-    assert second.split()[:2] == ["30", "cases"]
+    assert second.split()[:2] == ["30", "responses"]
     assert last == "nothing found"
 
 
@@ -294,7 +294,7 @@ def test_chaos_prints_its_measurements(capsys: pytest.CaptureFixture[str]) -> No
 
     first, *_, heading, outcome, measured = capsys.readouterr().out.splitlines()
     assert first == "harmless; --seed 1"
-    assert outcome == "harmless   nothing lost in 0 s"
+    assert outcome == "harmless   passed in 0 s"
     assert measured.split() == ["a", "round", "3", "0.10", "s", "0.20", "s", "1.00", "s"]
     assert heading.split()[:3] == ["scenario", "measured", "count"]
 
@@ -308,7 +308,7 @@ def test_chaos_continues_after_a_failure_and_exits_with_1(
     printed = capsys.readouterr().out
     assert "WRONG: AssertionError: t1: was acknowledged, but is lost" in printed
     assert "harmful    WRONG in 0 s" in printed
-    assert "harmless   nothing lost in 0 s" in printed
+    assert "harmless   passed in 0 s" in printed
 
 
 def skip_without_postgresql() -> None:

@@ -198,7 +198,7 @@ def task() -> a2a.Task:
 
 
 def test_a_task_is_written_as_the_sdk_reads_it() -> None:
-    result: Any = DIALECT.sent(from_sdk(task()), None)
+    result: Any = DIALECT.send_result(from_sdk(task()), None)
     proto = ParseDict(result, a2a_v0_3_pb2.SendMessageResponse())  # refuses unknown members
 
     assert result["task"]["status"] == {"state": "TASK_STATE_CANCELLED"}

@@ -181,7 +181,8 @@ def test_an_event_of_1_0_is_written_as_the_sdk_writes_it(event: Any) -> None:
 def test_a_task_of_1_0_is_written_as_the_sdk_writes_it(task: a2a.Task) -> None:
     own_task, response = from_sdk(task), a2a.SendMessageResponse(task=task)
     assert canonical(json_of(V1().task(own_task))) == canonical(MessageToDict(task))
-    assert canonical(json_of(V1().sent(own_task, None))) == canonical(MessageToDict(response))
+    result = V1().send_result(own_task, None)
+    assert canonical(json_of(result)) == canonical(MessageToDict(response))
 
 
 TO_OLD: dict[type[Message], Callable[[Any], Any]] = {
@@ -210,7 +211,7 @@ def test_an_event_of_0_3_is_written_as_the_sdk_writes_it(event: Any) -> None:
 @given(messages)
 def test_a_message_of_0_3_is_written_as_the_sdk_writes_it(message: a2a.Message) -> None:
     expected = dump(conversions.to_compat_message(message))
-    assert canonical(V03().message(from_sdk(message))) == canonical(expected)
+    assert canonical(V03().document(from_sdk(message))) == canonical(expected)
 
 
 @hundred_examples
@@ -236,13 +237,13 @@ def test_a_send_request_of_0_3_is_read_as_the_sdk_reads_it(request: a2a.SendMess
 def test_data_that_0_3_wraps_in_an_object_is_unwrapped(value: Any) -> None:
     part = a2a.Part(data=ParseDict(value, Value()))
     old = dump(conversions.to_compat_part(part))
-    assert V03().message(data.Part(data=value)) == old
+    assert V03().document(data.Part(data=value)) == old
     assert conversions.to_core_part(types.Part.model_validate(old)) == part
     assert decode(data.Part, old) == data.Part(data=value)
 
 
 def test_a_part_without_content_is_a_file_without_a_url_in_0_3() -> None:
-    old = json.loads(dump_json(V03().message(from_sdk(a2a.Part(filename="a.txt")))))
+    old = json.loads(dump_json(V03().document(from_sdk(a2a.Part(filename="a.txt")))))
     assert old == {"kind": "file", "file": {"uri": "", "name": "a.txt"}}
     assert types.Part.model_validate(old)
 

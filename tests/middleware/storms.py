@@ -143,7 +143,7 @@ class Credentials:
     def check(self, storm: list[Attempt]) -> None:
         """Check that only valid keys are served, and that no address gets too many 401s."""
         limiter = RateLimiter(f"{RATE}/minute")
-        app = Authentication(Response(), authenticator(), refusals=limiter)
+        app = Authentication(Response(), authenticator(), auth_limiter=limiter)
         refused: dict[str, list[float]] = {}
         with self._clock():
             self._runner.run(self._send(app, storm, refused))

@@ -228,7 +228,7 @@ async def test_requests_that_cannot_be_counted_are_refused_with_a_retry_after(
 ) -> None:
     limiter = RateLimiter("2/minute", "async+lost://")
     counted = FrontMiddleware(RateLimit(Response(), limiter))
-    refused = FrontMiddleware(Authentication(Response(), authenticator(), refusals=limiter))
+    refused = FrontMiddleware(Authentication(Response(), authenticator(), auth_limiter=limiter))
     for app in (counted, refused):
         answer = await ask(app, headers=[("X-API-Key", "a wrong key")])
         assert (answer.status, answer.json["error"]["status"]) == (503, "UNAVAILABLE")
@@ -376,7 +376,7 @@ WRONG = [("X-API-Key", "a wrong key")]
 
 def app_with_refusal_limit(rate: str = "3/minute") -> ASGIApp:
     return Authentication(
-        Response(), authenticator(), public=["/health"], refusals=RateLimiter(rate)
+        Response(), authenticator(), public=["/health"], auth_limiter=RateLimiter(rate)
     )
 
 
@@ -408,7 +408,7 @@ async def test_a_failure_of_the_authenticator_does_not_count_as_refused_credenti
             raise RuntimeError("down")
 
     app = Authentication(
-        Response(), BrokenAuthenticator(), public=["/card"], refusals=RateLimiter("3/minute")
+        Response(), BrokenAuthenticator(), public=["/card"], auth_limiter=RateLimiter("3/minute")
     )
 
     async def in_tenant(scope: Scope, receive: Receive, send: Send) -> None:
@@ -423,7 +423,7 @@ async def test_refused_credentials_over_the_limit_are_not_logged(
 ) -> None:
     caplog.set_level(logging.INFO)
     tokens = JWTAuthenticator("0123456789abcdef0123456789abcdef")
-    app = Authentication(Response(), tokens, refusals=RateLimiter("3/minute"))
+    app = Authentication(Response(), tokens, auth_limiter=RateLimiter("3/minute"))
     refused_headers = [("Authorization", "Bearer x.y.z")]
     assert await statuses(app, 50, headers=refused_headers) == [401] * 3 + [429] * 47
     assert [record.getMessage() for record in caplog.records] == ["Token refused: malformed"] * 3
@@ -434,7 +434,7 @@ async def test_refusals_from_any_number_of_addresses_take_bounded_memory(
 ) -> None:
     monkeypatch.setattr("apcore_a2a_server.middleware.auth.ADDRESS_BUCKETS", 16)
     limiter = RateLimiter("1000/minute")
-    app = Authentication(Response(), authenticator(), refusals=limiter)
+    app = Authentication(Response(), authenticator(), auth_limiter=limiter)
     for number in range(500):
         address = f"198.51.{number // 256}.{number % 256}"
         assert await statuses(app, 1, headers=WRONG, client=(address, 1)) == [401]

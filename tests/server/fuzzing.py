@@ -35,7 +35,7 @@ Change: TypeAlias = Callable[[Any], Any]
 Edit: TypeAlias = Callable[[Any, JsonPath], Any]
 """A function that edits a JSON value at a path and returns a new value."""
 
-KINDS = {
+TASK_PLACEHOLDERS = {
     "@finished": ("echo", "completed"),
     "@failed": ("raises", "failed"),
     "@canceled": ("slow", "canceled"),
@@ -222,7 +222,7 @@ odd: Values = st.one_of(
     numbers,
     anything,
 )
-tasks = st.sampled_from([*KINDS, *KINDS, "@unknown"])
+tasks = st.sampled_from([*TASK_PLACEHOLDERS, *TASK_PLACEHOLDERS, "@unknown"])
 
 LEAVES: dict[str, Values] = {
     "string": strings,
@@ -291,7 +291,7 @@ def requests(method: str) -> Values:
 OLD_FILES = {"url": "uri", "raw": "bytes"}
 CONTENTS = {"url": st.sampled_from(URLS), "raw": st.sampled_from(BASE64)}
 contents = st.sampled_from(["text", "text", "data", "data", "data", "url", "raw"])
-targets = st.sampled_from([None] * 4 + [*KINDS])
+targets = st.sampled_from([None] * 4 + [*TASK_PLACEHOLDERS])
 skill_calls = st.one_of(
     *(st.tuples(st.just(skill), st.sampled_from(inputs)) for skill, inputs in INPUTS.items())
 )

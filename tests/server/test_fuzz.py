@@ -23,7 +23,7 @@ from tests.e2e.bindings import OLD_METHODS, RESULTS, SCHEMAS, check_details
 from tests.e2e.wire import parse
 
 from .checking_client import Agent, Json, check_no_leaks, state_of
-from .fuzzing import COSTLY, INPUTS, KINDS, Case, cases
+from .fuzzing import COSTLY, INPUTS, TASK_PLACEHOLDERS, Case, cases
 from .inloop import NEEDS_APPROVAL, ActionModule, app_of, echo
 from .modules import Inputs, registry
 from .test_stateful import Clock, Loop
@@ -291,7 +291,7 @@ class FuzzedAgent:
 
     async def _with_task_ids(self, body: bytes) -> bytes:
         """Replace the placeholders in *body* with ids of tasks in the right states."""
-        for name, (_, state) in KINDS.items():
+        for name, (_, state) in TASK_PLACEHOLDERS.items():
             if name.encode() in body:
                 if await self._state(self._ids.get(name, "")) != state:
                     self._ids[name] = await self._create_task(name)
@@ -300,7 +300,7 @@ class FuzzedAgent:
 
     async def _create_task(self, name: str) -> str:
         """Create a task of this kind and return its id."""
-        skill, state = KINDS[name]
+        skill, state = TASK_PLACEHOLDERS[name]
         wire = Agent(None, "1.0")  # type: ignore[arg-type]  # it sends nothing
         options = {"returnImmediately": skill == "slow"}
         params = {**wire.params(skill, wire.part(data=INPUTS[skill][0])), "configuration": options}

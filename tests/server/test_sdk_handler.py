@@ -10,7 +10,7 @@ import pytest
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from apcore import Executor
-from apcore_a2a_server.bindings.compat import SdkRequestHandler, request_handler
+from apcore_a2a_server.bindings.sdk_handler import SdkRequestHandler, request_handler
 from apcore_a2a_server.push import PushSettings
 from starlette.applications import Starlette
 

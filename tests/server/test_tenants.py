@@ -16,7 +16,7 @@ from apcore import ACL, ACLRule, Executor, Identity
 from apcore_a2a_auth import api_key
 from apcore_a2a_client import A2AClient, Message
 from apcore_a2a_server import create_app
-from apcore_a2a_server.bindings.compat import request_handler
+from apcore_a2a_server.bindings.sdk_handler import request_handler
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.modules.tenants import Tenant, owner_of, principal_and_tenant
 from apcore_a2a_server.push import PushSettings

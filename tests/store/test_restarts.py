@@ -95,7 +95,8 @@ async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) 
     assert all(gap > pause / 2 for gap, pause in zip(gaps, PAUSES, strict=True)), gaps
     async with agent(path, ActionModule(Gate(), annotations=REPEATABLE)) as peer:
         task = await peer.until(task_id, "failed")
-    assert text_of(task) == "Replica lost while running: started 4 times, which is the limit"
+    text = "Replica lost while running: the task was started 4 times, which is the limit"
+    assert text_of(task) == text
 
 
 async def test_waiting_for_a_thread_does_not_count_as_a_start_of_the_module(path: Path) -> None:

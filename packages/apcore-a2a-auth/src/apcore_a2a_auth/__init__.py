@@ -1,4 +1,4 @@
-"""Authentication of callers, tokens for remote agents, and signatures of Agent Cards."""
+"""Authentication of callers; tokens sent to remote agents; signatures of Agent Cards."""
 
 from .api_keys import APIKeyAuthenticator, hash_key
 from .card_signatures import CardSigner, CardVerifier

@@ -39,20 +39,20 @@ class KeyFile(Generic[T]):
 
     Args:
         path: The path of the file, or of a link, whose target may change.
-        read: Function that parses the content; its error messages must be safe to log.
+        parse: Function that parses the content; its error messages must be safe to log.
         description: The content in words, such as "API keys", for messages.
 
     Raises:
-        ConfigurationError: The file cannot be read, or *read* refuses it.
+        ConfigurationError: The file cannot be read, or *parse* refuses it.
     """
 
-    def __init__(self, path: PathLike[str], read: Callable[[bytes], T], description: str) -> None:
+    def __init__(self, path: PathLike[str], parse: Callable[[bytes], T], description: str) -> None:
         self._path = Path(path)
-        self._read = read
+        self._parse = parse
         self._description = f"the {description} in {self._path}"
         self._state: FileState | None = None
         self._content = self._load()
-        self._keys = read(self._content)
+        self._keys = parse(self._content)
         self._logged_reason = ""
         self._checked_at = time.monotonic()
 
@@ -74,7 +74,7 @@ class KeyFile(Generic[T]):
             content = self._load()
             if content != self._content:
                 self._content = content  # a broken file is not parsed again until it changes
-                self._keys = self._read(content)
+                self._keys = self._parse(content)
                 logger.info("Reloaded %s", self._description, extra={"event": "keys_changed"})
             self._logged_reason = ""
         except ConfigurationError as error:

@@ -200,8 +200,8 @@ class JWTAuthenticator:
         has_malformed_time = any(isinstance(claims.get(name), str | bool) for name in TIME_CLAIMS)
         if has_malformed_time or not isinstance(claims.get("iss", ""), str):
             raise jwt.InvalidTokenError
-        narrowed: Mapping[str, Any] = narrow(claims)
-        return narrowed
+        claims = narrow(claims)  # floats such as 3.0 become integers
+        return claims
 
     async def _find_key(self, token: str) -> VerificationKey:
         if isinstance(self._keys, KeyFile):

@@ -36,7 +36,7 @@ def mint(
     claim_mapping: ClaimMapping | None = None,
     claims: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a signed token with which a remote agent sees *identity* as the caller.
+    """Return a signed token that tells a remote agent that *identity* is the caller.
 
     A `JWTAuthenticator` with the same audience, issuer and secret (or the public key) turns the
     token into an identity with the same id, type and roles. Attributes are not passed on,
@@ -103,7 +103,9 @@ def mint(
 
 
 class IdentityForwarder:
-    """A function that returns headers with a token for the caller; see `forward_identity`.
+    """A function that returns headers with a token that identifies the caller.
+
+    See `forward_identity`.
 
     Args:
         mint: Function that returns a token for an identity.
@@ -138,7 +140,7 @@ def forward_identity(
     lifetime: float = LIFETIME,
     claim_mapping: ClaimMapping | None = None,
 ) -> IdentityForwarder:
-    """Return a function, for `forward=` of `RemoteAgent`, that mints a token for the caller.
+    """Return a function for `forward=` of `RemoteAgent`: it mints tokens that identify callers.
 
     It returns no headers for a caller without an identity, so that the request has the credentials
     of this agent itself. A server with that `RemoteAgent` publishes the public keys.

@@ -73,20 +73,21 @@ class Agent:
         version: The version of the agent.
         tags: The tags of its skill.
         examples: Example messages, for its Agent Card.
-        input_mapper: Function of the inputs and the turn; it returns the framework's input.
+        input_mapper: Function that takes the inputs and the turn; it returns the framework's input.
         input_key: The input that gets the text of the message.
         output_key: The member of the framework's output that has the text; not all bridges use this
             option.
-        before: Function of the turn, called first; it may change the turn, or raise to refuse it.
-        on_event: Function of the turn, the framework's event and one of its chunks; it returns the
-            chunk to send instead, or None to send none. If it raises, the task fails.
-        after: Function of the turn, the output and the error; one of the last two is None. A pause
-            by `ask` or `approve` counts as an error. `after` is not called if the client cancels
-            the task, or if the turn reaches its time limit.
-        part_in: Function of a part of the message (JSON of A2A 1.0) and the turn; it returns the
-            part for the framework, or None to drop it.
-        part_out: Function of a framework's event and the turn; it returns a chunk, a list of
-            chunks, or None to drop the event.
+        before: Function that takes the turn, called first; it may change the turn, or raise to
+            refuse it.
+        on_event: Function that takes the turn, the framework's event and one of its chunks; it
+            returns the chunk to send instead, or None to send none. If it raises, the task fails.
+        after: Function that takes the turn, the output and the error; one of the last two is None.
+            A pause by `ask` or `approve` counts as an error. `after` is not called if the client
+            cancels the task, or if the turn reaches its time limit.
+        part_in: Function that takes a part of the message (JSON of A2A 1.0) and the turn; it
+            returns the part for the framework, or None to drop it.
+        part_out: Function that takes a framework's event and the turn; it returns a chunk, a list
+            of chunks, or None to drop the event.
         approval: Whether each call needs the user's approval.
         timeout: Time limit of a turn, in seconds.
         annotations: The behavior of the module; set `idempotent` if another replica may repeat a
@@ -283,7 +284,7 @@ class Agent:
         return Turn(inputs, context, text if isinstance(text, str) else "", answer_field)
 
     async def _chunks(self, event: Any, turn: Turn) -> list[Any]:
-        """Convert an event to chunks, by `part_out` and `on_event`."""
+        """Convert an event to chunks, with `part_out` and `on_event`."""
         result = await maybe_await(self.part_out(event, turn))
         chunks: list[Any] = result if is_array(result) else [result]
         if self.on_event is not None:

@@ -240,8 +240,8 @@ def _ask_if_needed(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
     # a loaded run has two copies of a tool call; only the copy in the requirement has the answer
-    run_requirements = [item for item in run.requirements or () if item.member_run_id is None]
-    tools = {item.tool_execution.tool_call_id: item.tool_execution for item in run_requirements}
+    own_requirements = [item for item in run.requirements or () if item.member_run_id is None]
+    tools = {item.tool_execution.tool_call_id: item.tool_execution for item in own_requirements}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
     if not requirements:
         return

@@ -147,9 +147,9 @@ class FunctionAgent(Agent):
 class ObjectAgent(Agent):
     """An object with a method `invoke`, and perhaps `stream`, `cancel`, `close` and `get_metadata`.
 
-    These are the methods of adapters of a2a-adapter. `invoke` and `stream` get the text of the
-    user; `cancel` is called when a turn is canceled. All three also get `context_id` and `task_id`
-    if they have such parameters.
+    Adapters of the package a2a-adapter have these methods. `invoke` and `stream` get the text of
+    the user; `cancel` is called when a turn is canceled. All three also get `context_id` and
+    `task_id` if they have such parameters.
 
     Args:
         adapter: The object.

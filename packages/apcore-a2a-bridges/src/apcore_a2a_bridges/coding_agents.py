@@ -13,7 +13,15 @@ from uuid import UUID
 from apcore_a2a_core import Progress, Usage
 from apcore_a2a_core.values import is_object
 
-from .command import SEPARATOR, Command, CommandAgent, CommandEvent, digest_of, object_at, part_out
+from .command import (
+    SEPARATOR,
+    Command,
+    CommandAgent,
+    CommandEvent,
+    object_at,
+    part_out,
+    session_digest,
+)
 from .parts import Json
 from .turn import Turn
 
@@ -88,7 +96,7 @@ class ClaudeCodeAgent(CommandAgent):
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
         """Return a command that resumes the session and one that begins it, the likelier first."""
-        session = str(UUID(digest_of(turn)))
+        session = str(UUID(session_digest(turn)))
         folder = ["--add-dir", str(paths[0].parent)] if paths else []
         flags = ["--resume", "--session-id"] if turn.messages else ["--session-id", "--resume"]
         return [Command([*self._command, *folder, flag, session], text) for flag in flags]

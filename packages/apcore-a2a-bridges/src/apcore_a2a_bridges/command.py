@@ -159,7 +159,8 @@ class CommandAgent(Agent):
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
         """Return the commands of a turn; after a `SessionError`, the next command runs."""
-        arguments = [word.replace(SESSION_PLACEHOLDER, digest_of(turn)) for word in self._command]
+        session = session_digest(turn)
+        arguments = [word.replace(SESSION_PLACEHOLDER, session) for word in self._command]
         if any(TEXT_PLACEHOLDER in word for word in arguments):
             # a text that begins like an option must not be read as one
             safe_text = f" {text}" if text.startswith("-") else text
@@ -253,7 +254,7 @@ class CommandAgent(Agent):
                 written += data
                 _check_size(written)
             await program.exit_code()
-            # without an output, the document may be in the error output
+            # without output, the document may be in the error output
             output = written or program.error_output
             _check_size(output)
             try:
@@ -288,7 +289,7 @@ def _document_in(text: str) -> Any:
             value, end = decoder.raw_decode(line[0])
         except json.JSONDecodeError as error:
             # in the first line of a longer document, the error is at the end of the line; in a
-            # line that is no JSON, such as "[warning] old", it is before the end
+            # line that is not JSON, such as "[warning] old", it is before the end
             is_incomplete = error.pos >= len(line[0].rstrip())
             if not is_incomplete or attempts == MAX_PARSE_ATTEMPTS:
                 continue
@@ -303,7 +304,7 @@ def _document_in(text: str) -> Any:
     return decoder.raw_decode(text, text.index("{"))[0] if "{" in text else None
 
 
-def digest_of(turn: Turn) -> str:
+def session_digest(turn: Turn) -> str:
     """Return the session id for programs: 32 hex digits, from the caller and the conversation."""
     return sha256(turn.session_id.encode()).hexdigest()[:32]
 

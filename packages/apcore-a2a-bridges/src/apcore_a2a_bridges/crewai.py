@@ -217,9 +217,9 @@ def _can_stream(crew: Any) -> bool:
         return False
     if getattr(agent, "reasoning", False) or getattr(agent, "planning_config", None):
         return False
-    tools = task.tools or agent.tools or agent.allow_delegation or crew.memory
-    calls_functions = getattr(agent.llm, "supports_function_calling", lambda: False)
-    return not tools or calls_functions()
+    has_tools = task.tools or agent.tools or agent.allow_delegation or crew.memory
+    supports_functions = getattr(agent.llm, "supports_function_calling", lambda: False)
+    return not has_tools or supports_functions()
 
 
 def _stream_models(crew: Any, overrides: ExitStack) -> None:

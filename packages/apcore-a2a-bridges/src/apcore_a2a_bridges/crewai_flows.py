@@ -127,9 +127,10 @@ class CrewAIFlowAgent(Agent):
         if feedback is None:
             flow = self._make()
         else:
-            pending = _persistence_type()(feedback=feedback)
+            feedback_store = _persistence_type()(feedback=feedback)
             fields = {n: v for n, v in self._fields.items() if n != "persistence"}
-            flow = self._flow_class.from_pending(feedback["context"]["flow_id"], pending, **fields)
+            flow_id = feedback["context"]["flow_id"]
+            flow = self._flow_class.from_pending(flow_id, feedback_store, **fields)
             flow.persistence = self._fields.get("persistence")
         persistence.inner, flow.persistence = flow.persistence, persistence
         flow.stream = False  # chunks come as events of the run

@@ -22,7 +22,7 @@ TELEMETRY_OFF = {
     "CREWAI_DISABLE_VERSION_CHECK": "true",
     "CREWAI_TRACING_ENABLED": "false",
 }
-"""Environment variables that turn off telemetry and version checks; there are no other switches."""
+"""Environment variables that turn off telemetry, version checks and tracing."""
 
 _END = object()
 """Marker that follows the last event of a run."""

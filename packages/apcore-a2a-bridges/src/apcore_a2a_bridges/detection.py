@@ -19,7 +19,7 @@ MISSING = re.compile(r"missing \d+ required [\w-]+(?: [\w-]+)? arguments?: '(\w+
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's messages about arguments that are missing, or that a function does not have."""
 FUNCTION_BRIDGE = ".callables:FunctionAgent"
-"""The address of the bridge for functions."""
+"""The import path of the bridge for functions."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
 """Entry point group for other packages' bridges, which are named as in `register_bridge`."""
 
@@ -55,7 +55,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
 }
 """Bridges by the full name of a type, or by a short name.
 
-The values are addresses, `module:name`, or the classes or functions themselves.
+The values are import paths, `module:name`, or the classes or functions themselves.
 """
 
 
@@ -135,8 +135,8 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
         name: The full name of a type (the bridge also fits its subclasses), or a short name for
             `load_bridge`.
         target: A function or class that returns a module; its arguments are the agent, if there is
-            one, and the options. Or the address of the function or class, `package.module:name`;
-            it is imported on first use.
+            one, and the options. Or the import path of the function or class,
+            `package.module:name`; it is imported on first use.
 
     >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
     """
@@ -166,12 +166,12 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
 
     Args:
         config: ``bridge`` (or ``adapter``) is the short name of a bridge; ``agent`` is an agent of
-            a framework, or its address, such as ``app:graph``; the other members are options.
+            a framework, or its import path, such as ``app:graph``; the other members are options.
 
     Raises:
-        AgentConfigError: A bridge, an agent or an option is missing or unknown, or the address of
-            the agent is malformed.
-        ImportError: The address of the agent names a Python module that does not exist.
+        AgentConfigError: A bridge, an agent or an option is missing or unknown, or the import path
+            of the agent is malformed.
+        ImportError: The import path of the agent names a Python module that does not exist.
         TypeError: The agent is a class, or no bridge fits its type.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
@@ -197,22 +197,24 @@ load_adapter = load_bridge
 """The name that `load_bridge` has in the package a2a-adapter."""
 
 
-def import_object(address: str) -> Any:
-    """Return the object at an address, such as ``package.module:name``.
+def import_object(import_path: str) -> Any:
+    """Return the object at an import path, such as ``package.module:name``.
 
     Raises:
-        AgentConfigError: *address* has another form, or the module has no such attribute.
+        AgentConfigError: *import_path* has another form, or the module has no such attribute.
         ImportError: There is no such module.
     """
-    module_name, colon, path = address.partition(":")
-    if not (colon and path) or module_name[:1] in ("", "."):
-        raise AgentConfigError(f"The address of an agent is package.module:name, not {address}")
+    module_name, colon, attribute_path = import_path.partition(":")
+    if not (colon and attribute_path) or module_name[:1] in ("", "."):
+        raise AgentConfigError(
+            f"The import path of an agent is package.module:name, not {import_path}"
+        )
     value = import_module(module_name)
-    for name in path.split("."):
+    for name in attribute_path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise AgentConfigError(f"{module_name} has no attribute {path}") from None
+            raise AgentConfigError(f"{module_name} has no attribute {attribute_path}") from None
     return value
 
 

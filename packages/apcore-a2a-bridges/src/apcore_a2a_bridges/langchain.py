@@ -110,7 +110,7 @@ def usage_counter() -> Any:
         run_inline = True
 
         def __init__(self) -> None:
-            self._counts: list[Mapping[str, int]] = []  # appended by threads, too
+            self._counts: list[Mapping[str, int]] = []  # threads append to it, too
 
         def on_llm_end(self, response: Any, **details: Any) -> None:
             for generations in response.generations:

@@ -240,9 +240,9 @@ class LangGraphAgent(Agent):
     def _pause(self, graph: Any, interrupt: Any, turn: Turn) -> NoReturn:
         """Ask the user the question of an interrupt."""
         if not graph.checkpointer:
-            log_text = "Task %s: the graph has interrupted, but has no checkpointer to resume from"
+            log_text = "Task %s: the graph has called interrupt(), but has no checkpointer"
             logger.error(log_text, turn.task_id, extra={"event": "interrupt_without_checkpointer"})
-            raise CheckpointError("The graph has interrupted, but has no checkpointer")
+            raise CheckpointError("The graph has called interrupt(), but has no checkpointer")
         value, schema = _as_json(interrupt.value), getattr(interrupt, "response_schema", None)
         data = None if isinstance(value, str) else value
         state: Json = {INTERRUPT_ID: interrupt.id}

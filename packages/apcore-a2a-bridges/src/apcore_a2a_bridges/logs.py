@@ -9,7 +9,7 @@ from typing import Any
 from apcore_a2a_core.values import is_object
 
 _logger_counts: dict[tuple[str, logging.Filter], int] = {}
-"""For each framework and filter, the number of all loggers when the filter was last added."""
+"""The number of loggers in the process when a filter was last added to those of a framework."""
 
 
 class ExceptionTextFilter(logging.Filter):
@@ -30,8 +30,8 @@ class ExceptionTextFilter(logging.Filter):
             return True
         logger = logging.getLogger(record.name)
         logger.debug(record.msg, *arguments, exc_info=exception)
-        record.msg = _without_text(record.msg)
-        shown_arguments = tuple(_without_text(argument) for argument in arguments)
+        record.msg = _without_exceptions(record.msg)
+        shown_arguments = tuple(_without_exceptions(argument) for argument in arguments)
         record.args = shown_arguments[0] if is_object(args) else shown_arguments
         if exception is not None:
             record.msg, record.args = f"{record.getMessage()} ({type(exception).__name__})", ()
@@ -113,8 +113,8 @@ def _has_error(argument: Any) -> bool:
     return isinstance(argument, BaseException)
 
 
-def _without_text(argument: Any) -> Any:
+def _without_exceptions(argument: Any) -> Any:
     """Return an argument with each exception replaced by its type."""
     if is_object(argument):
-        return {name: _without_text(member) for name, member in argument.items()}
+        return {name: _without_exceptions(member) for name, member in argument.items()}
     return type(argument).__name__ if isinstance(argument, BaseException) else argument

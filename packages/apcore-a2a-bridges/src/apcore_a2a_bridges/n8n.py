@@ -341,7 +341,7 @@ def _event_in(line: str) -> StreamEvent | None:
 
 
 async def _reason_in(response: Response) -> str:
-    """Return the reason why n8n has refused a request, for the log."""
+    """Return why a request has failed, for the log: the status, and the message of n8n if any."""
     reason = f"n8n answered with the status {response.status_code}"
     with suppress(ValueError, KeyError, TypeError):
         reason += f": {json.loads(await response.aread())['message']}"

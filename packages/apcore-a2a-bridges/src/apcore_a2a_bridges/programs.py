@@ -16,7 +16,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 MAX_ERROR_BYTES = 4096
 """Maximum number of bytes that a message quotes from the end of the error output."""
 OUTPUT_TIMEOUT = 1.0
-"""Seconds to wait for output before a check whether the program has ended."""
+"""Seconds to wait for output before checking whether the program has ended."""
 
 
 class CommandError(RuntimeError):

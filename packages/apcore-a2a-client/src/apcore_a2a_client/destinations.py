@@ -41,7 +41,7 @@ DestinationCheck: TypeAlias = Callable[[Destination], bool]
 class DestinationGuard:
     """A guard of the connections of one client.
 
-    Behind a proxy, which connects in place of the client, only addresses in URLs are checked.
+    Behind a proxy, which connects in place of the client, only IP addresses in URLs are checked.
 
     Args:
         check: The caller's function, which returns whether to connect.
@@ -79,7 +79,7 @@ class DestinationGuard:
         """Return the httpx extensions that check the connection of a request to *url*.
 
         Raises:
-            DestinationRefusedError: The host in *url* is an address that is not allowed.
+            DestinationRefusedError: The host in *url* is an IP address that is not allowed.
         """
         target = origin(url)
         # The first connection to a trusted origin is watched too, to learn whether a proxy is used.

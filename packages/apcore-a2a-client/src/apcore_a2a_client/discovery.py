@@ -220,10 +220,10 @@ class Discovery:
             A2AConnectionError: The agent cannot be reached, and there is no earlier card.
             A2ADiscoveryError: There is no usable card or supported interface, and JSON-RPC is not
                 assumed. Interfaces over http are not supported if the base URL is https.
-            CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
-                are at origins that are not trusted, and the client has credentials.
-            DestinationRefusedError: All supported interfaces are at addresses that are not allowed,
-                or the card's URL redirects to such an address.
+            CredentialsRefusedError: The client withholds its credentials: all supported interfaces,
+                or the token endpoint in the card, are at origins that are not trusted.
+            DestinationRefusedError: All supported interfaces are at IP addresses that are not
+                allowed, or the card's URL redirects to such an address.
             TokenUnavailableError: Neither the card nor the client has a token endpoint, or there
                 is no token to request the card with.
             A2AProtocolError: The card declares an API key in a reserved header.

@@ -6,8 +6,8 @@ A2AError
 ├── A2ADiscoveryError                       no usable card; `status_code`, `url`
 │   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
-├── CredentialsRefusedError                 the card leads to a foreign origin; `agent`, `foreign`
-├── DestinationRefusedError                 the agent leads to a refused host; `address`, `foreign`
+├── CredentialsRefusedError                 the card leads to another origin; `agent`, `foreign`
+├── DestinationRefusedError                 `check_destination` refused a host; `address`, `foreign`
 ├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
 ├── A2AServerError                          request refused; `code`, `data`, `reason`, `status_code`
@@ -92,7 +92,7 @@ class CardRefusedError(A2ADiscoveryError):
 
 
 class A2AProtocolError(A2AError):
-    """The agent's response is not A2A."""
+    """The agent's response is not A2A, or the request is not valid HTTP."""
 
 
 class CredentialsRefusedError(A2AError):
@@ -125,7 +125,10 @@ class DestinationRefusedError(A2AError):
     """
 
     def __init__(self, foreign: str, address: str) -> None:
-        super().__init__(f"The agent leads to {foreign}, whose address {address} is not allowed")
+        super().__init__(
+            f"The agent's card or a redirect leads to {foreign}, "
+            f"whose IP address {address} is not allowed"
+        )
         self.foreign = foreign
         self.address = address
 

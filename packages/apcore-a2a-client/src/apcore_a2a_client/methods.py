@@ -392,8 +392,8 @@ class Operations(WebhookOperations):
             headers: Further headers of each request.
 
         Raises:
-            UnsupportedOperationError: The task no longer waits for input. For a late answer to an
-                approval, agents may return the task instead.
+            UnsupportedOperationError: The task no longer waits for input. For a late answer to a
+                request for approval, agents may return the task instead.
             A2ATimeoutError: The task was not settled in time.
         """
         deadline = deadline_after(timeout)

@@ -167,7 +167,8 @@ class ClientCredentials(httpx.Auth):
 
         Raises:
             TokenUnavailableError: The card declares no valid endpoint or issuer.
-            CredentialsRefusedError: The endpoint or issuer is at an origin that is not trusted.
+            CredentialsRefusedError: The client withholds the secret: the endpoint or issuer is at
+                an origin that is not trusted.
         """
         if not self._uses_card:
             return

@@ -81,7 +81,7 @@ def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Ar
         known_parts = seen_parts.setdefault(artifact.artifact_id, [])
         if not event.append:
             # Some agents send the whole artifact again at its end, so only the added parts are new.
-            # But if one part was known, the agent may have replaced it: the whole artifact is new.
+            # But if only one part was known, the agent may have replaced it, so all parts are new.
             if len(known_parts) > 1:
                 new_parts = added_parts(known_parts, artifact.parts)
             known_parts.clear()

@@ -195,7 +195,7 @@ class EventStream:
                 yield from self._connect(SUBSCRIBE, {"id": self._task.id})
                 self._awaits_first_event = self._has_joined = self._response is not None
             except (A2AServerError, A2AProtocolError):
-                # The task has ended in the meantime, or the agent has no subscriptions.
+                # The task has ended in the meantime, or the agent does not support subscriptions.
                 self._is_polling = True
         if self._is_polling:
             yield from self._fetch_task()

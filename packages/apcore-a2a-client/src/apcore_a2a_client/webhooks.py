@@ -92,7 +92,7 @@ class WebhookOperations:
             A2AProtocolError: The response lacks the member, or the member has a wrong type.
         """
         request_headers = check_headers(headers)
-        # prepares the API key or OAuth 2 tokens that the card declares; the result is not needed
+        # lets an `APIKey` or `ClientCredentials` use the card; the result is not needed
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)

@@ -277,7 +277,7 @@ class Services(Protocol):
         first rule that applies:
 
         - with *field*: that input;
-        - with a *schema* with properties: the only one or else the only required one, if scalar;
+        - with a *schema* with properties: the only property or the only required one, if scalar;
         - with a *schema* without properties: the input `answer`;
         - otherwise: the only required input that is missing, or else the input `answer`, if the
           module's schema allows that.

@@ -25,7 +25,7 @@ class ErrorTemplate(NamedTuple):
     code: int
     message: str
     reason: str
-    shown_type: str = ""  # follows the protocol, or hides that the skill exists
+    shown_type: str = ""  # the protocol's type, or one that hides that the skill exists
 
 
 NOT_FOUND, SAFETY_LIMIT = "Skill not found: {}", "Safety limit exceeded"
@@ -98,8 +98,11 @@ def error_details(error: Mapping[str, Any]) -> list[Json]:
         {"field": str(entry.get("field", "")), "description": str(entry.get("message", ""))}
         for entry in filter(is_object, errors if is_array(errors) else ())
     ]
-    fields = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
-    return [info, fields] if violations else [info]
+    bad_request = {
+        "@type": "type.googleapis.com/google.rpc.BadRequest",
+        "fieldViolations": violations,
+    }
+    return [info, bad_request] if violations else [info]
 
 
 class ErrorMapper:
@@ -134,8 +137,8 @@ class ErrorMapper:
             return {**error_object, "message": self._sanitize_message(error_object["message"])}
         names = (cls.__name__ for cls in type(error).__mro__ if cls.__module__ != "builtins")
         raised_type = next((name for name in names if name in TEMPLATES), "InternalError")
-        is_type_shown = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)
-        reported_type = raised_type if is_type_shown else "ModuleExecuteError"
+        is_type_kept = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)
+        reported_type = raised_type if is_type_kept else "ModuleExecuteError"
         log_failure(error, raised_type, reported_type, clean(skill or ""))
         template = TEMPLATES[reported_type]
         data: Json = {"type": template.shown_type or reported_type}

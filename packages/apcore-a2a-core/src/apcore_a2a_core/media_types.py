@@ -16,7 +16,7 @@ FIRST_BYTES = {
     b"OggS": "audio/ogg",
     b"fLaC": "audio/flac",
 }
-"""Media types of file formats, by the first bytes that only files of that format have."""
+"""Media types by the first bytes of a file."""
 
 OFFICE = "application/vnd.openxmlformats-officedocument"
 SUFFIXES = types_map | {

@@ -87,7 +87,7 @@ class PartConverter:
         return content, other_parts
 
     def _split(self, parts: Parts, descriptor: object) -> tuple[Json | str, Parts]:
-        """Split as `split` does, but leave further files in the other parts."""
+        """Split as `split` does, but put no files of the other parts into the input."""
         errors = [PartError("Message must contain at least one Part")]
         schema = object_of(descriptor, "input_schema")
         texts = leading_texts(parts)
@@ -244,8 +244,8 @@ def file_to_input(content: str, keys: Sequence[str], file: Mapping[str, Any], sc
     """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
     A schema without properties takes the first key. The `name` and `mimeType` of the file are added
-    unless the schema excludes them. If the schema has properties, but none of *keys*, `file_inputs`
-    returns the inputs for a file in base64.
+    unless the schema excludes them. If the schema has properties, but none of *keys*, a file in
+    base64 goes to a property that it fits (see `file_inputs`); a URL is refused.
 
     Raises:
         MediaTypeError: The module does not take this file.

@@ -33,7 +33,7 @@ class Authenticator(Protocol):
     """An object that identifies callers by the headers of their requests.
 
     It may also have a method `security_schemes()` that returns the schemes for the Agent Card by
-    name, as types of the SDK or JSON of OpenAPI. Without this method, the card declares a bearer
+    name, as objects of the SDK or JSON of OpenAPI. Without this method, the card declares a bearer
     token.
 
     It may also have a `namespace`: callers that are authenticated in different namespaces are

@@ -83,7 +83,7 @@ class TaskRecord(Struct, gc=False):
 
     @property
     def first(self) -> int:
-        """Number of messages before the first stored one; negative if `messages` is not set."""
+        """Position of the first stored message in the task; negative if `messages` is not set."""
         return self.messages - len(self.stored_messages())
 
     def messages_after(self, count: int) -> list[Message]:
@@ -100,12 +100,12 @@ def seconds_of(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0
 
 
-MAX_BYTES = 1024 * 1024
+MAX_HISTORY_BYTES = 1024 * 1024
 """Size limit for the history of a task or conversation, in bytes; its last message always stays."""
 
 
 def trim(task: Task, max_messages: int) -> None:
-    """Drop the oldest messages, so that at most *max_messages* remain and they fit in MAX_BYTES."""
+    """Drop the oldest messages: keep at most *max_messages*, within MAX_HISTORY_BYTES."""
     latest = task.history[-max_messages:]
     if len(latest) > 1:
         del latest[: surplus([size_of(message) for message in latest])]
@@ -113,13 +113,13 @@ def trim(task: Task, max_messages: int) -> None:
 
 
 def surplus(sizes: Sequence[int]) -> int:
-    """Return how many of the oldest messages to drop, so that the rest fit in MAX_BYTES.
+    """Return how many of the oldest messages to drop, so that the rest fit in MAX_HISTORY_BYTES.
 
     Args:
         sizes: Size of each message in bytes, oldest first.
     """
     total, count = sum(sizes), 0
-    while total > MAX_BYTES and count < len(sizes) - 1:
+    while total > MAX_HISTORY_BYTES and count < len(sizes) - 1:
         total -= sizes[count]
         count += 1
     return count

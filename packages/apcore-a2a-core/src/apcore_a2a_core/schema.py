@@ -15,7 +15,7 @@ TEXT_FIELD = "x-text-field"
 
 MAX_OBJECTS = 20_000
 """Maximum number of objects to copy while inlining the references of a schema. Copying that many
-takes up to 50 ms. A definition that refers twice to the next one doubles the number of objects."""
+takes up to 50 ms. The number doubles with each definition that refers twice to the next."""
 
 
 def overlay_of(descriptor: object) -> Json:
@@ -74,6 +74,7 @@ class SchemaConverter:
         if not schema:
             return {"type": "object", "properties": {}}
         body = {key: value for key, value in schema.items() if key not in DEFINITIONS}
+        # with *keep_recursion*, references to the root are kept
         visited = frozenset({"#"} if self._keeps_recursion else ())
         result = self._inline_refs(body, schema, visited, count())
         if self._keeps_recursion:
@@ -86,7 +87,7 @@ class SchemaConverter:
         """Return a deep copy of *node* with each reference replaced by its target.
 
         *visited* has only the references that led to *node*, since two references may share a
-        target without being circular. *copies* counts the objects of the whole schema.
+        target without being circular. *copies* counts the objects copied so far.
         """
         if is_array(node):
             return [self._inline_refs(item, root, visited, copies) for item in node]

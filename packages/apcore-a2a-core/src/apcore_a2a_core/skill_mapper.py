@@ -112,7 +112,7 @@ def output_modes(descriptor: object) -> list[str]:
 
 
 def modes(schema: Json, *, textual: bool) -> list[str]:
-    """Return JSON, and text if *textual*; without a schema, only text (FR-SKL-003)."""
+    """Return the types: JSON, and text if *textual*; without a schema, only text (FR-SKL-003)."""
     if not schema:
         return [TEXT]
     return [JSON, TEXT] if textual else [JSON]

@@ -45,7 +45,7 @@ MAX_NESTING = 64
 
 CONTAINERS = frozenset({dict, list})
 FLAT = frozenset({str, int, bool, type(None)})
-"""Types of values that contain no other values and are never integral floats."""
+"""Types of values that `narrow` does not change."""
 LARGE = 500
 """Maximum number of values in JSON that is converted or validated in the event loop."""
 
@@ -275,7 +275,8 @@ def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) 
         and FLAT.issuperset(map(type, value.values()))
     ):
         return {**value}  # the usual case; the rest takes three times as long
-    return _narrow(value, max_depth, [(max_keys + 1) * KEY_COST - 1])
+    budget = (max_keys + 1) * KEY_COST - 1  # one too few for max_keys + 1 keys
+    return _narrow(value, max_depth, [budget])
 
 
 def _narrow(value: Any, depth: int, budget: list[int]) -> Any:
@@ -283,7 +284,7 @@ def _narrow(value: Any, depth: int, budget: list[int]) -> Any:
     if kind is float:
         if not isfinite(value):
             raise PartError("Input has a number that is not finite")
-        return _number(value)
+        return _narrow_number(value)
     if kind is not dict and kind is not list:
         return value
     budget[0] -= len(value) * KEY_COST if kind is dict else len(value)
@@ -295,7 +296,7 @@ def _narrow(value: Any, depth: int, budget: list[int]) -> Any:
     return {k: v if type(v) is str else _narrow(v, depth - 1, budget) for k, v in value.items()}
 
 
-def _number(number: float) -> float:
+def _narrow_number(number: float) -> float:
     return int(number) if number.is_integer() and abs(number) <= MAX_SAFE else number
 
 
@@ -346,7 +347,7 @@ def _convert(obj: Any, path: list[str | int], max_depth: int) -> Any:
     if kind is float:
         if not isfinite(obj):
             raise OutputError("a number that is not finite", path)
-        return _number(obj)
+        return _narrow_number(obj)
     if kind in (dict, list) and len(path) == max_depth:
         raise OutputError("nesting that is too deep or endless", path)
     if kind is dict:

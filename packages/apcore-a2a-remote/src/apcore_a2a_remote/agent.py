@@ -68,7 +68,7 @@ class RemoteAgent(Connection):
         private_hosts: Names, addresses and networks in your private network to which the card of a
             public agent may lead; `*` for any. The origin of *url* and those in `credentials_for`
             are always allowed.
-        client: Further arguments of `A2AClient`.
+        client_options: Further arguments of `A2AClient`.
 
     Raises:
         ValueError: An argument is invalid.
@@ -112,7 +112,7 @@ class RemoteAgent(Connection):
         receiver: WebhookReceiver | None = None,
         user_agent: str | None = None,
         private_hosts: Sequence[str] = (),
-        **client: Any,
+        **client_options: Any,
     ) -> None:
         if not NAME.fullmatch(name):
             expected = "at most 64 lower-case letters, digits and _, beginning with a letter"
@@ -142,7 +142,7 @@ class RemoteAgent(Connection):
             receiver=receiver,
             user_agent=user_agent,
             private_hosts=private_hosts,
-            **client,
+            **client_options,
         )
         self._card_ttl = card_ttl
         self._registries: list[tuple[Any, Registered]] = []
@@ -168,12 +168,12 @@ class RemoteAgent(Connection):
             A2AError: The agent can't be reached, or has no card that can be used.
         """
         await self._fetch()
-        registered = self._registered_in(registry)
+        registered = self._track_registry(registry)
         self._apply(registry, registered)
         return sorted(registered)
 
-    def _registered_in(self, registry: Any) -> Registered:
-        """Return the agent's modules in a registry; `refresh` keeps them up to date from now on."""
+    def _track_registry(self, registry: Any) -> Registered:
+        """Return the agent's modules in *registry*; from now on, `refresh` updates them."""
         for known_registry, registered in self._registries:
             if known_registry is registry:
                 return registered
@@ -214,7 +214,7 @@ class RemoteAgent(Connection):
 
         Servers call this for their companions.
         """
-        self._registered_in(registry)
+        self._track_registry(registry)
         first_attempt = asyncio.Event()
         self._watch_task = asyncio.create_task(self._start(first_attempt))
         with suppress(TimeoutError):
@@ -257,8 +257,8 @@ class RemoteAgent(Connection):
 
     def public_keys(self) -> Sequence[Mapping[str, Any]]:
         """Return the keys that verify tokens minted by `forward`; our server publishes them."""
-        read_keys: Any = getattr(self._forward, "public_keys", tuple[Mapping[str, Any]])
-        keys: Sequence[Mapping[str, Any]] = read_keys()
+        read_keys: Any = getattr(self._forward, "public_keys", None)
+        keys: Sequence[Mapping[str, Any]] = () if read_keys is None else read_keys()
         return keys
 
     async def send(

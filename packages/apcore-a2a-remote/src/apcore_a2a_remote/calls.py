@@ -192,17 +192,17 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._timeout * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task; pass an approval that was given here on to the agent.
+        """Yield the events of the task; send the agent an approval that was given here.
 
-        The approval is passed on only once: if the agent asks again, this call asks its own caller.
+        The approval is sent only once: if the agent asks again, this call asks its own caller.
         """
         message, task_id = self._new_message(), self._pending.task if self._pending else None
-        for is_passed_on in (False, True):
+        for is_approval_sent in (False, True):
             async with aclosing(self._events_of(message, task_id)) as events:
                 async for event in events:
                     yield event
             approval = self._approval()
-            if is_passed_on or approval is None or not self._is_approved_here(approval):
+            if is_approval_sent or approval is None or not self._is_approved_here(approval):
                 return
             message = Message.of({"approved": True, "approvalId": approval["id"]})
             task_id = self._task_id

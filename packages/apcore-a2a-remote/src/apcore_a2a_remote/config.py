@@ -43,7 +43,7 @@ MINT_KEYS: dict[str, Any] = {
     "issuer": str,
     "lifetime": (int, float, str),
 }
-"""Keys of `mint` of a remote agent, and the types of their values."""
+"""Keys of the object `mint` in the config file, and the types of their values."""
 TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN_"
 """Prefix of the environment variable with a bearer token; the agent's upper-case name follows."""
 KEY_VARIABLE = "APCORE_A2A_REMOTE_KEY_"
@@ -155,13 +155,13 @@ def _pop_credentials(members: dict[str, Any], name: str) -> Any:
     return f"Bearer {token}" if token else APIKey(api_key) if api_key else None
 
 
-def _forward_function(entry: Mapping[str, Any], url: str) -> Any:
+def _forward_function(mint: Mapping[str, Any], url: str) -> Any:
     """Return the function that mints a token for each caller.
 
     Raises:
-        ValueError: The entry is invalid, or the key is not usable.
+        ValueError: *mint* is invalid, or the key is not usable.
     """
-    members = _check_members(entry, MINT_KEYS, "mint.")
+    members = _check_members(mint, MINT_KEYS, "mint.")
     if "key" not in members:
         raise ValueError("needs mint.key, the path of a file with a secret or a private key (PEM)")
     if "lifetime" in members:

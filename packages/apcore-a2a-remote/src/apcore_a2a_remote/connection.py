@@ -58,7 +58,7 @@ class Connection:
         receiver: WebhookReceiver | None,
         user_agent: str | None,
         private_hosts: Sequence[str],
-        **client: Any,
+        **client_options: Any,
     ) -> None:
         self.url = url
         self.name = name
@@ -68,17 +68,17 @@ class Connection:
         self.max_open = max_open
         self.wait = wait
         self.receiver = receiver
-        self.retries: int = client.get("retries", 3)
+        self.retries: int = client_options.get("retries", 3)
         self.open_calls = 0
         self._forward = forward
         self._trust = trust
         self._verifier = verify_card or (_new_verifier(trust, url) if trust != "off" else None)
-        headers = client.pop("headers", {})
+        headers = client_options.pop("headers", {})
         if user_agent:
             headers = _with_user_agent(headers, user_agent)
         self._options: dict[str, Any] = {
             "check_destination": DestinationRules(private_hosts),
-            **client,
+            **client_options,
             "auth": auth,
             # `RemoteAgent.watch` refreshes the card before it expires: calls need not fetch it
             "card_ttl": 2 * card_ttl,

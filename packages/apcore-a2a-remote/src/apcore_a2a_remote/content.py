@@ -161,8 +161,8 @@ class Output:
         """Return the name of a file's member: agents of this project name files after members."""
         if self._schema is None:  # the agent chooses the name, unless text or data uses it
             files = output.get(filename, [])
-            has_files = all(isinstance(f, File) for f in (files if is_array(files) else [files]))
-            return filename if has_files and filename not in ("", TEXT) else "file"
+            only_files = all(isinstance(f, File) for f in (files if is_array(files) else [files]))
+            return filename if only_files and filename not in ("", TEXT) else "file"
         members = properties_of(self._schema)
         if filename in members:
             return filename
@@ -187,13 +187,13 @@ def merge(output: Json, chunk: Mapping[str, Any]) -> None:
             output[name] = value
 
 
-def relaxed_for_files(schema: Mapping[str, Any]) -> Json:
-    """Return the schema of an output, relaxed for files: `File` objects are not JSON."""
+def allow_file_objects(schema: Mapping[str, Any]) -> Json:
+    """Return an output schema with any value allowed for files: `File` objects are not JSON."""
     members = file_properties(schema)
     if not members:
         return dict(schema)
-    relaxed = {name: {"description": "A file."} for name in members}
-    return {**schema, "properties": properties_of(schema) | relaxed}
+    file_schemas = {name: {"description": "A file."} for name in members}
+    return {**schema, "properties": properties_of(schema) | file_schemas}
 
 
 def _size(part: Part) -> int:

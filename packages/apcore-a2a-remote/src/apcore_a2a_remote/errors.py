@@ -77,11 +77,11 @@ class RemoteQuestion(InputRequiredError, ModuleError):
 
     Args:
         question: The agent's text.
-        members: The details of `InputRequiredError`, such as `data`.
+        details: The details of `InputRequiredError`, such as `data`.
     """
 
-    def __init__(self, question: str, **members: Any) -> None:
-        ModuleError.__init__(self, self.code, question, {"data": None, **members})
+    def __init__(self, question: str, **details: Any) -> None:
+        ModuleError.__init__(self, self.code, question, {"data": None, **details})
 
     __str__ = ModuleError.__str__
 

@@ -18,7 +18,7 @@ from apcore_a2a_core.values import is_array, is_object, object_at, size_of
 
 from .calls import Call, Pending
 from .connection import Connection
-from .content import TEXT, Json, relaxed_for_files
+from .content import TEXT, Json, allow_file_objects
 
 logger = logging.getLogger("apcore_a2a_remote")
 
@@ -30,9 +30,9 @@ MAX_DETAILS = 256 * 1024
 """Maximum size of a skill's details, in bytes; a skill with larger details is left out."""
 MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
-"""The annotation with digests of the URLs of the agents that have relayed an exposed skill."""
+"""The annotation with the digests of a skill's own agent, and of the agents that relayed it."""
 MAX_VIA = 4
-"""A skill that this many agents have relayed is left out."""
+"""A skill whose annotation VIA lists this many agents is left out."""
 MAX_ID = 192
 """Maximum length of an id in apcore, in characters."""
 TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
@@ -70,8 +70,8 @@ class RemoteSkill:
         is_typed: Whether the agent publishes an input schema for an object; otherwise the skill
             takes and returns text.
         is_gated: Whether this program asks for approval before it calls the agent.
-        published_output_schema: The output schema that the agent publishes; `output_schema` is
-            relaxed for files.
+        published_output_schema: The output schema that the agent publishes; `output_schema`
+            also allows `File` objects for files.
     """
 
     is_remote = True
@@ -93,7 +93,7 @@ class RemoteSkill:
         self.input_schema: Any = dict(input_schema) if self.is_typed else Prompt
         published = output_schema if self.is_typed and is_object(output_schema) else None
         self.published_output_schema: Json | None = published
-        self.output_schema: Any = None if published is None else relaxed_for_files(published)
+        self.output_schema: Any = None if published is None else allow_file_objects(published)
         self.display: Json = TEXT_AND_FILES if not self.is_typed else self._display()
         self.annotations = self._annotations(details.get("annotations"), via_of(details))
         self.examples = [*_examples(details.get("examples"))]
@@ -153,8 +153,8 @@ class StreamingRemoteSkill(RemoteSkill):
 def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
     """Return the skills on a card by the ids that their modules get.
 
-    Skills that the agent has relayed before are left out: two agents that expose each other's
-    skills would otherwise add more skills at each refresh.
+    A skill is left out if its annotation VIA already lists this agent, or MAX_VIA agents: two
+    agents that expose each other's skills would otherwise add more skills at each refresh.
 
     Args:
         card: The card.
@@ -190,7 +190,7 @@ def whole_agent(card: AgentCard) -> list[AgentSkill]:
 
 
 def via_of(details: Mapping[str, Any]) -> list[Any]:
-    """Return digests of the URLs of the agents that have relayed a skill; empty for none."""
+    """Return the digests in the annotation VIA of a skill; empty if there are none."""
     via = (object_at(details, "annotations", "extra") or {}).get(VIA)
     return via if is_array(via) else []
 

@@ -230,7 +230,7 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
 
     Args:
         declared_in: The dataclass.
-        prefix: The prefix of names on the command line; names that are declared get no prefix.
+        prefix: The prefix of names on the command line, for options declared without a `name`.
     """
     options: list[Option] = []
     section = ""

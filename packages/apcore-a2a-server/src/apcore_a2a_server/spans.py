@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of admissions, runs, module calls and webhook attempts.
+"""OpenTelemetry spans of admitted messages, runs, module calls and webhook attempts.
 
 This module is imported only if the option `otel` is on, and needs the extra `otel`. The program
 that serves the agent provides the SDK and an exporter. Spans have ids and the types of errors, but

@@ -212,7 +212,7 @@ class SpanLog:
             root_kind = "module" if kind == "call" else kind
             self._root = self._add(-1, root_kind, name, monotonic(), 0, False)
             return self._root
-        return self._add(self._caller(chain), kind, name, monotonic(), 0, False)
+        return self._add(self._parent_number(chain), kind, name, monotonic(), 0, False)
 
     def start_module(self, span: SpanRow) -> None:
         """Record that the module starts now: it may have waited for a thread or a process."""
@@ -244,7 +244,7 @@ class SpanLog:
             self._rows.append(row)
         return row
 
-    def _caller(self, chain: Sequence[str]) -> int:
+    def _parent_number(self, chain: Sequence[str]) -> int:
         """Return the number of a call's parent: the last open span of its caller, or the root."""
         if len(chain) > 1:
             for row in reversed(self._rows):

@@ -3,5 +3,5 @@
 from ._parts import importing
 
 with importing("server", "apcore_a2a.storage"):
-    from apcore_a2a_server.store import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]  # a mirror
+    from apcore_a2a_server.store import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]  # re-exports
     from apcore_a2a_server.store import __all__ as __all__

@@ -30,7 +30,7 @@ class V1:
 
     version: Version = "1.0"
 
-    def message(self, value: Data) -> Document:
+    def document(self, value: Data) -> Document:
         """Return *value* in the dialect."""
         return value
 
@@ -38,9 +38,9 @@ class V1:
         self, task: Task, history_length: int | None = None, *, artifacts: bool = True
     ) -> Document:
         """Return a task with its *history_length* latest messages (§3.2.4)."""
-        return self.message(shortened(task, history_length, artifacts=artifacts))
+        return self.document(shortened(task, history_length, artifacts=artifacts))
 
-    def sent(self, task: Task, history_length: int | None) -> Document:
+    def send_result(self, task: Task, history_length: int | None) -> Document:
         """Return the result of a request that sends a message."""
         return {"task": self.task(task, history_length)}
 
@@ -60,9 +60,9 @@ class V1:
         """
         # most frequent type first: an `isinstance` that fails is slow for structs
         if isinstance(payload, TaskArtifactUpdateEvent):
-            return {"artifactUpdate": self.message(payload)}
+            return {"artifactUpdate": self.document(payload)}
         if isinstance(payload, TaskStatusUpdateEvent):
-            return {"statusUpdate": self.message(payload)}
+            return {"statusUpdate": self.document(payload)}
         return {"task": self.task(payload, history_length)}
 
     def error(self, error: Json) -> Json:
@@ -75,12 +75,12 @@ class V03(V1):
 
     version = "0.3"
 
-    def message(self, value: Data) -> Json:
+    def document(self, value: Data) -> Json:
         """Return a message, a part, an artifact, a task or an event in the dialect."""
         document: Json = WRITERS_03[type(value)](value)
         return document
 
-    def sent(self, task: Task, history_length: int | None) -> Document:
+    def send_result(self, task: Task, history_length: int | None) -> Document:
         """Return the result of a request that sends a message: the task itself."""
         return self.task(task, history_length)
 
@@ -93,9 +93,9 @@ class V03(V1):
     ) -> Document:
         """Return the result that carries one event of a stream: the payload itself."""
         if isinstance(payload, TaskArtifactUpdateEvent):
-            return self.message(payload)
+            return self.document(payload)
         if isinstance(payload, TaskStatusUpdateEvent):
-            return {**self.message(payload), "final": payload.status.state in until}
+            return {**self.document(payload), "final": payload.status.state in until}
         return self.task(payload, history_length)
 
     def error(self, error: Json) -> Json:

@@ -124,7 +124,7 @@ class V03ProtoJson(V1):
 
     version = "0.3"
 
-    def message(self, value: Data) -> Json:
+    def document(self, value: Data) -> Json:
         """Return a task or an event in the dialect."""
         document: Json = to_builtins(value)
         _adapt(document)
@@ -140,7 +140,7 @@ class V03ProtoJson(V1):
         """Return one event of a stream; `final` in a status update is true if the stream ends."""
         if isinstance(payload, TaskStatusUpdateEvent):
             is_final = payload.status.state in until
-            return {"statusUpdate": {**self.message(payload), "final": is_final}}
+            return {"statusUpdate": {**self.document(payload), "final": is_final}}
         return super().event(payload, history_length)
 
     def error(self, error: Json) -> Json:
@@ -168,7 +168,7 @@ def _member(document: Json, name: str) -> list[Json]:
 
 
 def _part(part: Json) -> Json:
-    """Convert a part; data that is not an object is wrapped in one, as the SDK does."""
+    """Convert a part; wrap data in an object if it is not one, as the SDK does."""
     metadata = part.get("metadata", {})
     if "text" in part:
         result: Json = {"text": part["text"]}

@@ -16,7 +16,7 @@ from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Capacity, Memory
-from apcore_a2a_server.engine.operators import Operators
+from apcore_a2a_server.engine.operators import OperatorRules
 from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
@@ -111,10 +111,10 @@ class Agent:
                 share_of(settings.max_streams, limits.client_share, limits.max_streams_per_client),
             ),
             keep_alive=settings.keep_alive,
-            card=self.cards.extended if settings.auth is not None else None,
+            make_card=self.cards.extended if settings.auth is not None else None,
             push=None if self.push is None else self.push.configs,
             tenants=_tenants(setup, settings),
-            operators=_operators(settings),
+            operator_rules=_operator_rules(settings),
         )
         if self.metrics is not None:
             self.metrics.add_gauges(self.gauges())
@@ -240,7 +240,7 @@ def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter |
 def _auth_limiter(settings: Settings) -> RateLimiter | None:
     """Return the limiter of refused credentials; it counts in this process alone."""
     rate = settings.auth_rate_limit
-    # limiters take 150 ms to import: without auth, make one only to check a non-default rate
+    # importing `limits` takes 150 ms; without auth, a limiter only checks a non-default rate
     is_unused = settings.auth is None and rate == AUTH_RATE_LIMIT
     return RateLimiter(rate, option="auth_rate_limit") if rate and not is_unused else None
 
@@ -254,7 +254,7 @@ def _metrics(settings: Settings, figures: Figures) -> "Metrics | None":
 
 
 def _spans(settings: Settings) -> "Spans | None":
-    """Return the spans of OpenTelemetry; None if the option `otel` is off.
+    """Return the source of OpenTelemetry spans; None if the option `otel` is off.
 
     Raises:
         ImportError: OpenTelemetry is not installed.
@@ -308,11 +308,11 @@ def _admission(setup: Setup, settings: Settings) -> Admission:
     asks_for_skill = settings.default_skill == ASK
     default_skill = None if asks_for_skill else settings.default_skill
     max_parts = settings.limits.max_parts
-    return Admission(setup, default_skill, max_parts, asks_for_skill, _operators(settings))
+    return Admission(setup, default_skill, max_parts, asks_for_skill, _operator_rules(settings))
 
 
-def _operators(settings: Settings) -> Operators:
-    return Operators(
+def _operator_rules(settings: Settings) -> OperatorRules:
+    return OperatorRules(
         operators=settings.operators,
         approvers=settings.approvers,
         read_content=settings.operators_read == "content",
@@ -389,5 +389,5 @@ def _setup(executor: Executor, settings: Settings, recorder: SkillRecorder | Non
         approval_policy=install_approval(executor),
         metadata={"stateHistory": []} if settings.state_history else {},
         text_results=settings.text_results,
-        keeps_identity=_operators(settings).are_set,
+        keeps_identity=_operator_rules(settings).are_set,
     )

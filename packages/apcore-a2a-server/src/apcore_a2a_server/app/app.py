@@ -222,7 +222,7 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
 
 
 def _own_endpoint(agent: Agent, settings: Settings) -> OwnRoutes:
-    is_operator = partial(counts_as_operator, settings, agent.handler.operators)
+    is_operator = partial(counts_as_operator, settings, agent.handler.operator_rules)
     routes = [*own_routes(agent, settings), *webhook_routes(agent, settings)]
     routes += TracePage(agent, settings).routes()
     return OwnRoutes(routes, is_operator, agent.handler, agent.setup.mapper, **_body_limits(agent))
@@ -270,7 +270,7 @@ def _middleware(
         cors_origins=settings.cors_origins or (),
         allowed_hosts=settings.allowed_hosts or (),
         limiter=agent.limiter,
-        refusals=agent.auth_limiter,
+        auth_limiter=agent.auth_limiter,
         client_key=settings.client_key,
         access_log=settings.access_log,
         reserved_names=reserved_names(settings) if settings.tenants else None,

@@ -53,8 +53,8 @@ class KeySetPage:
 
     Args:
         signer: Signs the cards; None if they are not signed.
-        companions: The companions, whose keys are published too, such as keys that verify tokens
-            for remote agents.
+        companions: The companions, whose keys are published too, such as keys that verify the
+            tokens sent to remote agents.
     """
 
     def __init__(self, signer: CardSigner | None, companions: Companions) -> None:

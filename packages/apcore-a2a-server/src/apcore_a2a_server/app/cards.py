@@ -133,7 +133,7 @@ class CardPages:
                     return
                 caching = NO_STORE
             card = await self._card(url, visible, tenant)
-            # if the rules were checked again meanwhile, the card may be outdated: forget its key
+            # don't keep the key if the rules were checked again meanwhile: the card may be outdated
             if tenant is None and visible is self._public[2]:
                 if len(self._recent_keys) >= MAX_CARDS:
                     self._recent_keys.clear()

@@ -39,7 +39,7 @@ COMMON_GAUGES = (
 )
 """Gauges that are not added up, such as those of a shared store: the highest value is shown."""
 STORE_PROBLEM = "store_problem"
-"""The result of a worker's last check of the store."""
+"""The problem that a worker's last check of the store found, as a number; 0 for none."""
 ALIVE_AT = "alive_at"
 """When the worker's event loop last ran, by `time.monotonic`; 0 while the worker does not serve."""
 WORKER_STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
@@ -62,7 +62,7 @@ class Figures:
 
     Attributes:
         workers: The number of workers.
-        worker: The number of the worker that this process is, from 0.
+        worker: The index of this process among the workers.
         started_monotonic: When the agent started, by `time.monotonic`.
         started_at: When the agent started, in seconds since 1970.
         skills: The figures by skill.

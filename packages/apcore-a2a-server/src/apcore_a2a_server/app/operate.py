@@ -17,7 +17,7 @@ from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, NAMES, SUBMITTED, WOR
 
 from apcore_a2a_server.bindings.own_routes import OwnError, OwnRequest, OwnRoute
 from apcore_a2a_server.engine.erasure import delete_tasks_of
-from apcore_a2a_server.engine.operators import Operators, audit, matches
+from apcore_a2a_server.engine.operators import OperatorRules, audit, matches
 from apcore_a2a_server.store import UnavailableError
 from apcore_a2a_server.store.replicas import Replica
 
@@ -41,7 +41,7 @@ SKILLS_PER_TURN = 20
 
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
     """Return the routes for the identity, the deletion of tasks, the figures and the leases."""
-    identity_page = IdentityPage(settings, agent.handler.operators)
+    identity_page = IdentityPage(settings, agent.handler.operator_rules)
     erasure = Erasure(agent)
     routes = [
         OwnRoute("GET", "whoami", identity_page.show),
@@ -57,7 +57,7 @@ def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
     return routes
 
 
-def counts_as_operator(settings: Settings, rules: Operators, identity: Identity | None) -> bool:
+def counts_as_operator(settings: Settings, rules: OperatorRules, identity: Identity | None) -> bool:
     """Return whether a caller may use the routes for operators.
 
     Without authentication, all callers are one principal, which sees all tasks anyway.
@@ -73,7 +73,7 @@ class IdentityPage:
         rules: The rules for operators and approvers.
     """
 
-    def __init__(self, settings: Settings, rules: Operators) -> None:
+    def __init__(self, settings: Settings, rules: OperatorRules) -> None:
         self._settings = settings
         self._rules = rules
 

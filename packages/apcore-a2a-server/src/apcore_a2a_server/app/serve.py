@@ -235,7 +235,7 @@ def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
         limits,
         auth=settings.auth,
         limiter=agent.limiter,
-        refusals=agent.auth_limiter,
+        auth_limiter=agent.auth_limiter,
         client_key=settings.client_key,
         logs_access=settings.access_log,
         on_response=None if agent.metrics is None else agent.metrics.on_response,
@@ -473,8 +473,8 @@ def _announce(settings: ServeSettings, report: StartReport) -> None:
         message = "Listening on the Unix socket %s; url= or --url must be the proxy's address"
         logger.info(message, host_or_path, extra=extra)
     if host_or_path in WILDCARDS and "//localhost:" in url:
-        message = "This address works only on this machine: set url= or --url for remote clients"
-        logger.info(message, extra=extra)
+        message = "%s works only on this machine: set url= or --url for remote clients"
+        logger.info(message, url, extra=extra)
     if not is_loopback(host_or_path) and settings.auth is None:
         logger.warning(
             "Anyone who can reach this address can call every skill: there is no authentication. "

@@ -40,7 +40,7 @@ MAX_SKILLS = 512
 OTHER = "(other)"
 """Id in reports for the skills that share a place, and for tasks without a skill."""
 OTHER_CODE = "OTHER"
-"""Code that reports show for failures without a code, and for codes beyond `MAX_CODES`."""
+"""Code that stands for codes beyond `MAX_CODES`, and in counts for failures without a code."""
 NO_ANSWER_CODE = "INPUT_TIMEOUT"
 """The code of paused tasks that failed because no answer arrived in time."""
 MINUTES = 60
@@ -146,7 +146,7 @@ class _Place:
         return start
 
     def code_cell(self, text: str) -> int:
-        """Return the number of a code's cell; if none is free, of the shared one, `MAX_CODES`."""
+        """Return the number of a code's cell, or `MAX_CODES`, the shared cell, if none is free."""
         text = text[: _CODE.size - 1]
         if text not in self.codes:
             if len(self.codes) == MAX_CODES:
@@ -245,7 +245,7 @@ class SkillHour:
         low, high = bounds[bucket : bucket + 2]
         part = 1 - (totals[bucket] - rank) / self.durations[bucket]
         duration = low + part * (high - low)
-        # Workers remember a few runs: the slowest of the last hour may no longer be among them.
+        # workers keep only a few runs, so the slowest of the last hour may have been dropped
         has_slowest = longest >= bounds[bisect_left(totals, totals[-1])]
         return min(duration, longest) if has_slowest else duration
 

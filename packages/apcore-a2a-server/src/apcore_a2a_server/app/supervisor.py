@@ -26,7 +26,7 @@ REPEATED_SIGNAL_WINDOW = 0.1
 """Seconds within which a second signal counts as a repetition of the first."""
 RESTART_PAUSES = (0.5, 1, 2, 5, 10, 30, 60)
 """Seconds before a worker is started again; the last pause is repeated for all further starts."""
-STABLE_AFTER = 60  # seconds of work, after which the pauses start over
+STABLE_AFTER = 60  # seconds; if a worker ran longer, its pauses start over
 DRAIN_MARGIN = 10  # seconds beyond the shutdown timeout before a worker is killed
 ABORT_TIMEOUT = 5  # seconds before a worker that should abort is killed
 ABORT = b"abort"

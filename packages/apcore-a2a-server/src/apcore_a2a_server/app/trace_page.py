@@ -86,8 +86,8 @@ class TracePage:
         """
         handler, store = self._agent.handler, self._agent.setup.tasks.store
         task_id, caller = request.path_params["id"], request.caller
-        is_operator = counts_as_operator(self._settings, handler.operators, caller.identity)
-        record = await handler.admission.get_operated_task(
+        is_operator = counts_as_operator(self._settings, handler.operator_rules, caller.identity)
+        record = await handler.admission.get_operable_task(
             "GetTrace", task_id, caller, is_operator=is_operator
         )
         # parsed separately, since the stored text may end in a line that was cut off

@@ -30,7 +30,9 @@ def webhook_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
         admission=handler.admission,
         store=agent.setup.tasks.store,
         queue=agent.push.queue,
-        is_operator=lambda caller: counts_as_operator(settings, handler.operators, caller.identity),
+        is_operator=lambda caller: counts_as_operator(
+            settings, handler.operator_rules, caller.identity
+        ),
     )
     lists_all = settings.auth is not None or settings.shows_figures
     return WebhookPages(operations).routes(lists_all=lists_all)

@@ -49,11 +49,11 @@ from apcore_a2a_server.modules.fairness import share_of
 from apcore_a2a_server.store import UnavailableError
 from apcore_a2a_server.trace_context import received_trace
 
-from .compat import CALLER, SdkRequestHandler
 from .grpc_limits import GrpcLimits, ReadSlots
 from .http import LARGE_BODY
 from .operations import store_down_error
 from .rest import STATUSES
+from .sdk_handler import CALLER, SdkRequestHandler
 
 REQUEST_TYPES = {
     method.name: getattr(a2a_pb2, method.input_type.name)
@@ -72,7 +72,7 @@ PING_TIMEOUT = 20
 """Seconds after which a connection without an answer to a ping is closed."""
 IDLE_TIMEOUT = 300
 """Seconds after which a connection without calls is closed; clients reconnect automatically."""
-MAX_DETAILS = 2048
+MAX_STATUS = 2048
 """Maximum size of a status with its details, in bytes: clients accept 8 KB of metadata."""
 MAX_MESSAGE = 300
 """Maximum length of a status message, in characters; each may take twelve bytes of metadata."""
@@ -186,7 +186,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         limits: The limits of messages and calls.
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for no limit.
-        refusals: Counts, by address, the calls that authentication refuses; None for no limit.
+        auth_limiter: Counts, by address, the calls that authentication refuses; None for no limit.
         client_key: Names the client of a call, for limits; None to use the principal or address.
         logs_access: Whether each call is logged.
         on_response: Function to call with the HTTP status that corresponds to each response.
@@ -200,7 +200,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         *,
         auth: Authenticator | None = None,
         limiter: RateLimiter | None = None,
-        refusals: RateLimiter | None = None,
+        auth_limiter: RateLimiter | None = None,
         client_key: ClientKey | None = None,
         logs_access: bool = True,
         on_response: Callable[[int], None] | None = None,
@@ -211,7 +211,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._auth = auth
         self._scheme = "" if auth is None else challenge_scheme(declared_schemes(auth))
         self._limiter = limiter
-        self._refusals = refusals
+        self._auth_limiter = auth_limiter
         self._client_key = client_key
         self._logs_access = logs_access
         self._on_response = on_response
@@ -317,7 +317,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         authenticated: tuple[str, Identity | None] | Refusal = ("", None)
         if self._auth is not None:
             authenticated = await authenticate(
-                self._auth, headers, self._scheme, address, self._refusals
+                self._auth, headers, self._scheme, address, self._auth_limiter
             )
         if isinstance(authenticated, Refusal):
             return authenticated
@@ -379,7 +379,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._unread += 1
         try:
             timeout = self._limits.request_timeout + transfer_seconds
-            async with asyncio.timeout(timeout), self._read_slots.wait(client):
+            async with asyncio.timeout(timeout), self._read_slots.hold(client):
                 body = await anext(requests, None)
         except TimeoutError:
             return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")
@@ -424,7 +424,7 @@ class Failure:
         status = status_pb2.Status(code=code.value[0], message=message)
         for detail in self.details:
             packed = ParseDict(detail, AnyMessage())
-            if status.ByteSize() + packed.ByteSize() < MAX_DETAILS:
+            if status.ByteSize() + packed.ByteSize() < MAX_STATUS:
                 status.details.append(packed)
         metadata = (*self.metadata, (DETAILS_KEY, status.SerializeToString()))
         await context.abort(code, message, metadata)

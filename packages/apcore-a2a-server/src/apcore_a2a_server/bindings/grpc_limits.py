@@ -18,7 +18,7 @@ class GrpcLimits:
         max_body: Maximum size of a message, in bytes.
         max_values: Maximum number of values in a message.
         max_calls: Maximum number of concurrent calls that run tasks or stream events.
-        client_share: Fraction of all concurrent calls that one client may have; None for no limit.
+        client_share: Fraction of `max_open_calls` that one client may have; None for no limit.
         request_timeout: Seconds for a request to arrive, in addition to the time to transfer
             `max_body`.
         keep_alive: Interval in seconds of pings on idle connections.
@@ -54,7 +54,7 @@ class ReadSlots:
         self._by_client: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def wait(self, client: str) -> AsyncGenerator[None]:
+    async def hold(self, client: str) -> AsyncGenerator[None]:
         """Wait for a slot for *client*, and hold it during the block."""
         client_slots = self._by_client.get(client)
         if client_slots is None:

@@ -104,7 +104,7 @@ async def perform(
     dialect, length = dialect or METHODS[method][0], history_length(params)
     if isinstance(result, Task):
         # the type is compared because `isinstance` is slow for structs when it fails
-        to_dialect = dialect.sent if type(params) is SendMessageRequest else dialect.task
+        to_dialect = dialect.send_result if type(params) is SendMessageRequest else dialect.task
         return await dump(partial(to_dialect, history_length=length), result, caller.client)
     if isinstance(result, ListTasksResponse):
         return await _dump_page(dialect, params, result, length, caller.client)

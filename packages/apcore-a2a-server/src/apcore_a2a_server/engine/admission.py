@@ -32,7 +32,7 @@ from .answers import Answer, choose_skill, original_parts, read_answer
 from .call import Call, Resumption, unpack_identity
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
-from .operators import Operators, audit, is_foreign
+from .operators import OperatorRules, audit, is_foreign
 from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, is_late_decision
 from .setup import Setup
 
@@ -64,14 +64,14 @@ class Admission:
         max_parts: Maximum number of parts in a message.
         asks_for_skill: Whether a client is asked which skill to call if its message leaves that
             open.
-        operators: The rules for access to tasks of other principals.
+        operator_rules: The rules for access to tasks of other principals.
     """
 
     setup: Setup
     default_skill: str | None = None
     max_parts: int = 1000
     asks_for_skill: bool = False
-    operators: Operators = field(default_factory=Operators)
+    operator_rules: OperatorRules = field(default_factory=OperatorRules)
 
     async def check_access(self, request: SendMessageRequest, caller: Caller) -> None:
         """Refuse a caller who may not call the skill, with the same error as apcore's own check.
@@ -102,9 +102,9 @@ class Admission:
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not see it.
         """
-        tasks, rules = self.setup.tasks, self.operators
+        tasks, rules = self.setup.tasks, self.operator_rules
         record = await tasks.get_own(task_id, caller.owner)
-        # read the store again only if a rule applies: response times tell other callers nothing
+        # read the store again only if a rule applies, so response times tell other callers nothing
         if record is None and (rules.is_operator(caller) or rules.is_approver(caller)):
             record = await tasks.store.get(task_id)
             if record is not None and not rules.may_see(record, caller):
@@ -113,7 +113,7 @@ class Admission:
                 audit(operation, caller, record)
         return _require(record)
 
-    async def get_operated_task(
+    async def get_operable_task(
         self, operation: str, task_id: str, caller: Caller, *, is_operator: bool
     ) -> TaskRecord:
         """Return the record of a task that *caller* owns, or of any task if *is_operator*.
@@ -233,7 +233,7 @@ class Admission:
             MethodNotFoundError: The skill does not exist any more.
             UnsupportedOperationError: Another caller must answer.
         """
-        self.operators.check_answer(record, caller)
+        self.operator_rules.check_answer(record, caller)
         message, pause = request.message, Pause.unpack(record.resume or b"")
         answered_by = caller.principal if is_foreign(record, caller) else ""
         if record.owner != caller.owner:
@@ -285,7 +285,7 @@ class Admission:
     def _span_of_answer(self, caller: Caller, pause: Pause) -> Trace:
         """Return the span of a resumed call.
 
-        It continues the paused call, unless the client has named a trace.
+        It belongs to the trace that the client has named, or else to that of the paused call.
         """
         if caller.trace is not None:
             return self._span(caller.trace)
@@ -360,7 +360,7 @@ class Admission:
         return InputRequiredError("Which skill?", data, choices=names)
 
     async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
-        """Return the ids of those of the agent's first *limit* skills that the caller may call."""
+        """Return those of the agent's first *limit* skill ids whose skills the caller may call."""
         return await self._filter_callable(self.setup.skills.list()[:limit], caller)
 
     async def _filter_callable(self, skill_ids: Sequence[str], caller: Caller) -> list[str]:

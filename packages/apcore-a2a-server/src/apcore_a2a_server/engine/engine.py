@@ -77,7 +77,7 @@ class Engine:
     async def start(self, call: Call) -> Ticket:
         """Run *call* as a new task; return when the task is stored.
 
-        A send that repeats an idempotency key gets the ticket of the existing task.
+        A message that repeats an idempotency key gets the ticket of the existing task.
 
         Raises:
             A2AError: The call is refused.
@@ -270,8 +270,8 @@ class Engine:
         state = self._setup.state
         if state.is_draining or not state.has_started:
             raise DrainingError if state.is_draining else NotStartedError
-        if run.resumed_from is None:  # answers need no check: they end tasks, which frees memory
-            self._setup.memory.check(call.caller)
+        if run.resumed_from is None:  # not for answers: they end tasks, which frees memory
+            self._setup.memory.make_room(call.caller)
         await self._setup.capacity.check(call, self.runs.values())
         # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():

@@ -34,7 +34,7 @@ UNREADABLE = (
 )
 """Errors of reading a stored call: another release wrote it, or its message is gone or invalid."""
 LOST_TEXT = "Replica lost while running"
-LOST_AGAIN_TEXT = "Replica lost while running: started {} times, which is the limit"
+LOST_AGAIN_TEXT = "Replica lost while running: the task was started {} times, which is the limit"
 RESTART_TEXT = "Started again: the replica that ran it was lost"
 
 

@@ -1,7 +1,7 @@
 """The operations of A2A (1.0 §3.1) on the engine.
 
 Streams carry the versions of events. The SDK's `RequestHandler` has no place for versions, so
-`apcore_a2a_server.bindings.compat` implements that interface on top of `Handler`.
+`apcore_a2a_server.bindings.sdk_handler` implements that interface on top of `Handler`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from .admission import Admission
 from .call import Call, Ticket
 from .clients import Caller, Streams, Watchers
 from .engine import Engine
-from .operators import Operators, audit, is_foreign
+from .operators import OperatorRules, audit, is_foreign
 
 if TYPE_CHECKING:  # `spans` needs an extra
     from apcore_a2a_server.spans import Spans
@@ -81,10 +81,10 @@ class Handler:
         watchers: Counts the clients that wait for each task.
         streams: Limits open streams.
         keep_alive: Seconds without an event after which a stream sends a keep-alive.
-        card: Makes the extended card for a caller; None if the agent has no authentication.
+        make_card: Makes the extended card for a caller; None if the agent has no authentication.
         push: The push configs of tasks; None if push notifications are off.
         tenants: The tenants; None if there are none.
-        operators: The rules for access to tasks of other principals.
+        operator_rules: The rules for access to tasks of other principals.
     """
 
     engine: Engine
@@ -93,10 +93,10 @@ class Handler:
     watchers: Watchers
     streams: Streams
     keep_alive: float = 15
-    card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None
+    make_card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None
     push: PushConfigs | None = None
     tenants: Tenants | None = None
-    operators: Operators = field(default_factory=Operators)
+    operator_rules: OperatorRules = field(default_factory=OperatorRules)
 
     async def enter_tenant(self, name: str, caller: Caller) -> Caller:
         """Return *caller* with the tenant that the params name.
@@ -154,7 +154,7 @@ class Handler:
             # a late answer: the client gets the task as it is, from the task's last event on
             await self.engine.add_webhook(record.task.id, webhook)
             return Ticket(record.task.id, record.version - 1, foreign_record=foreign_record)
-        with self.operators.hiding_reasons(record, caller):
+        with self.operator_rules.hiding_reasons(record, caller):
             resumed_call = self.admission.resumed_call
             call, pause = await resumed_call(record, params, caller, streaming=streaming)
             resumption = self.engine.resume(record, _with_webhook(call, webhook), pause)
@@ -205,7 +205,7 @@ class Handler:
         ticket = await self.admit(request, streaming=True)
         events = follow(self.tasks, ticket.task_id, ticket.after_version, idle=self.keep_alive)
         if ticket.foreign_record is not None:  # the task does not depend on this client
-            return self.operators.events(events, ticket.foreign_record, request.caller)
+            return self.operator_rules.visible_events(events, ticket.foreign_record, request.caller)
         self.watchers.enter(ticket.task_id, request.caller.connection)
         return events
 
@@ -228,7 +228,7 @@ class Handler:
         """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""
         record = await self._get_task_to_follow(request)
         if _has_nothing_to_follow(record, request):
-            return self.operators.events(last_status(record), record, request.caller)
+            return self.operator_rules.visible_events(last_status(record), record, request.caller)
         return self._subscribe(record, request)
 
     async def _get_task_to_follow(self, request: Request) -> TaskRecord:
@@ -256,7 +256,7 @@ class Handler:
             on_pause=None if is_foreign_task else observe,
             idle=self.keep_alive,
         )
-        return self.operators.events(events, record, request.caller)
+        return self.operator_rules.visible_events(events, record, request.caller)
 
     async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""
@@ -288,7 +288,7 @@ class Handler:
         """
         caller = request.caller
         record = await self.admission.get_visible_task("CancelTask", request.params.id, caller)
-        if not self.operators.may_operate(record, caller):
+        if not self.operator_rules.may_operate(record, caller):
             raise errors.UnsupportedOperationError("An approver can't cancel the task")
         canceled_by = caller.principal if is_foreign(record, caller) else ""
         try:
@@ -318,16 +318,16 @@ class Handler:
                 no extended card (1.0 §3.3.4).
             ExtendedAgentCardNotConfiguredError: The same, for a request of version 0.3.
         """
-        if self.card is None:
+        if self.make_card is None:
             if request.version == "1.0":
                 raise errors.UnsupportedOperationError("This agent has no extended Agent Card")
             raise errors.ExtendedAgentCardNotConfiguredError
-        return await self.card(request.caller)
+        return await self.make_card(request.caller)
 
     def _view(self, record: TaskRecord, caller: Caller) -> Task:
         """Return a task as *caller* may see it."""
-        rules = self.operators
-        # the same as `not rules.are_set`, without a call: this runs for each send
+        rules = self.operator_rules
+        # the same as `not rules.are_set`, without a call: this runs for each message
         only_owners_have_access = rules.operators is None and rules.approvers is None
         return record.task if only_owners_have_access else rules.view(record, caller)
 
@@ -363,9 +363,9 @@ class Handler:
             cursor=params.page_token or None,
             limit=size,
         )
-        if self.operators.is_operator(request.caller):
+        if self.operator_rules.is_operator(request.caller):
             audit("ListTasks", request.caller)
-            query = self.operators.query(query, request.caller)
+            query = self.operator_rules.widened_query(query, request.caller)
         page = await self.tasks.store.query(query)
         return ListTasksResponse(
             tasks=[self._view(record, request.caller) for record in page.records],

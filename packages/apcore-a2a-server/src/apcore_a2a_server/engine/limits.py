@@ -59,7 +59,7 @@ class Memory:
         self.limit = limit
         self.body_bytes = 0
         self._share = share
-        self._bodies_of: Counter[str] = Counter()
+        self._body_bytes_of: Counter[str] = Counter()
         self._tasks = tasks
         self._awaited_ids: dict[Connection, str] = {}
 
@@ -85,18 +85,18 @@ class Memory:
         Raises:
             RetryLaterError: There is not enough memory, even after evicting ended tasks.
         """
-        self.check(caller, size)
+        self.make_room(caller, size)
         self.body_bytes += size
-        self._bodies_of[caller.client] += size
+        self._body_bytes_of[caller.client] += size
 
     def release(self, client: str, size: int) -> None:
         """Stop counting *size* bytes of a request body for a client."""
         self.body_bytes -= size
-        self._bodies_of[client] -= size
-        if not self._bodies_of[client]:
-            del self._bodies_of[client]
+        self._body_bytes_of[client] -= size
+        if not self._body_bytes_of[client]:
+            del self._body_bytes_of[client]
 
-    def check(self, caller: Caller, size: int = 0) -> None:
+    def make_room(self, caller: Caller, size: int = 0) -> None:
         """Make room for *size* bytes of a client, plus a reserve if the client exceeds its share.
 
         Raises:
@@ -113,16 +113,16 @@ class Memory:
         if self._excess(client, size) > 0:
             raise RetryLaterError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
-    def check_pause(self, caller: Caller, size: int) -> None:
+    def make_room_for_pause(self, caller: Caller, size: int) -> None:
         """Make room to pause a task that a message of *size* bytes has started.
 
-        If the pause keeps the client within its share, nothing is checked.
+        If the pause keeps the client within its share, do nothing.
 
         Raises:
             RetryLaterError: There is not enough memory.
         """
         if self.exceeds_share(caller.client, COPIES_WHILE_PAUSED * size):
-            self.check(caller, COPIES_WHILE_PAUSED * size)
+            self.make_room(caller, COPIES_WHILE_PAUSED * size)
 
     def exceeds_share(self, client: str, size: int = 0) -> bool:
         """Return whether a client's bodies and unfinished tasks exceed its share.
@@ -132,7 +132,7 @@ class Memory:
             size: More bytes to count.
         """
         # `get`, since a Counter calls a Python function for each missing key
-        used_bytes = self._bodies_of.get(client, 0) + self._tasks.bytes_of(client)
+        used_bytes = self._body_bytes_of.get(client, 0) + self._tasks.bytes_of(client)
         return self._share is not None and used_bytes + size > self._share
 
     def _excess(self, client: str, size: int) -> int:
@@ -301,7 +301,7 @@ class TimeLimits:
         now = loop.time() + CLOCK_RESOLUTION
         for limit in [limit for limit, deadline in self._deadlines.items() if deadline <= now]:
             del self._deadlines[limit]
-            limit.exceed()
+            limit.cancel_block()
         if self._deadlines:
             self._set_timer(loop, min(self._deadlines.values()))
 
@@ -329,8 +329,8 @@ class TimeLimit:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
 
-    def exceed(self) -> None:
-        """Cancel the block."""
+    def cancel_block(self) -> None:
+        """Cancel the block, since its time is over."""
         self.is_exceeded = True
         if self._task is not None:
             self._task.cancel()

@@ -45,7 +45,7 @@ def new_id() -> str:
 
 
 VARIANTS = {digit: "89ab"[number % 4] for number, digit in enumerate("0123456789abcdef")}
-"""Maps a random hex digit to one with the first bits of the variant, 0b10 (RFC 9562 §4.1)."""
+"""Maps a random hex digit to one that starts with the variant bits 0b10 (RFC 9562 §4.1)."""
 
 
 @lru_cache(maxsize=2)

@@ -54,7 +54,7 @@ def matches(rule: Rule | None, identity: Identity | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operators:
+class OperatorRules:
     """The rules for access to tasks of other principals; by default, there are no rules.
 
     Attributes:
@@ -99,7 +99,7 @@ class Operators:
         """Return whether a caller may do more than read a task and approve or reject its calls."""
         return record.owner == caller.owner or self.is_operator(caller)
 
-    def query(self, query: Query, caller: Caller) -> Query:
+    def widened_query(self, query: Query, caller: Caller) -> Query:
         """Return *query* widened to all owners, or to all owners in the caller's tenant."""
         prefix = "" if caller.tenant is None else owner_of(caller.tenant, "")
         return query.for_all(prefix)
@@ -123,7 +123,9 @@ class Operators:
             },
         )
 
-    def events(self, events: EventBatches, record: TaskRecord, caller: Caller) -> EventBatches:
+    def visible_events(
+        self, events: EventBatches, record: TaskRecord, caller: Caller
+    ) -> EventBatches:
         """Return the events of a task as a caller may see them."""
         return self._visible(events, record, caller) if is_foreign(record, caller) else events
 

@@ -141,8 +141,8 @@ class Run:
     async def begin(self) -> None:
         """Create the A2A task or set it to working; do nothing after the first time.
 
-        After a failover, the execute step calls this, not `admit`, once a thread or process is
-        free: if this replica is lost before that, the restart does not count.
+        After a failover, `admit` does not call this: the execute step does, once a thread or
+        process is free. If this replica is lost before that, the restart is not counted.
         """
         if not self.verdict.is_known:
             try:
@@ -202,18 +202,18 @@ class Run:
             return
         except TimeoutError as error:
             if not time_limit.is_exceeded:  # raised by the module itself
-                await self._fail(error)
+                await self._handle_error(error)
                 forget_frames(error)
                 return
             self.token.cancel()
-            await self._fail(self._timeout_error())
+            await self._handle_error(self._timeout_error())
         except BaseException as error:  # modules may raise anything; only their task may fail
             # re-raise a cancellation of the run itself; one that the module raised fails the task
             asyncio_task = asyncio.current_task()
             is_canceled = asyncio_task is not None and asyncio_task.cancelling() > 0
             if isinstance(error, asyncio.CancelledError) and is_canceled:
                 raise
-            await self._fail(error)
+            await self._handle_error(error)
             forget_frames(error)
         finally:
             # break the cycle of references from the run to its asyncio task, to the contextvars
@@ -354,7 +354,7 @@ class Run:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")
         return NewParts(artifact, size, append=self._chunk_count > 0 and not last, last=last)
 
-    async def _fail(self, error: BaseException) -> None:
+    async def _handle_error(self, error: BaseException) -> None:
         """Pause the task if *error* requests a pause; else refuse the call, or end its task."""
         error_type = type(error).__name__
         if error_type == "ApprovalPendingError" or input_request(error):
@@ -388,7 +388,7 @@ class Run:
             await self.begin()
         except Exception as problem:  # executors may raise anything
             if self.verdict.is_known:
-                await self._fail(problem)
+                await self._handle_error(problem)
             else:
                 self.verdict.give(self._setup.refusal_for(problem, self.call))
             return
@@ -402,7 +402,7 @@ class Run:
             self._give_up_task()
             return
         except (TypeError, ValueError) as invalid:  # a malformed question, or invalid metadata
-            await self._fail(invalid)
+            await self._handle_error(invalid)
             return
         if await self._try_change(transition):
             self.pause = pause
@@ -414,7 +414,7 @@ class Run:
             RetryLaterError: There are too many paused tasks, or there is not enough memory.
         """
         if self.resumed_from is None and self.restart is None:
-            self._setup.memory.check_pause(self.call.caller, size_of(self.call.message))
+            self._setup.memory.make_room_for_pause(self.call.caller, size_of(self.call.message))
             self._setup.capacity.paused.take(self.client)
             self.has_pause_slot = True
 

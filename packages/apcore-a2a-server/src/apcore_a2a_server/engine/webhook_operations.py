@@ -99,7 +99,7 @@ class WebhookOperations:
 
     async def _find_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
         is_operator = self.is_operator(caller)
-        return await self.admission.get_operated_task(
+        return await self.admission.get_operable_task(
             operation, task_id, caller, is_operator=is_operator
         )
 

@@ -47,7 +47,7 @@ def build_middleware(
     cors_origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
     limiter: RateLimiter | None = None,
-    refusals: RateLimiter | None = None,
+    auth_limiter: RateLimiter | None = None,
     client_key: ClientKey | None = None,
     access_log: bool = True,
     reserved_names: Collection[str] | None = None,
@@ -66,8 +66,8 @@ def build_middleware(
         cors_origins: Origins whose web pages may call the agent; "*" for all.
         allowed_hosts: Names of hosts that are served; empty, or with "*", for all.
         limiter: Counts the requests of each client; None for no limit.
-        refusals: Counts the requests that authentication refuses, by client address; None for no
-            limit.
+        auth_limiter: Counts the requests that authentication refuses, by client address; None for
+            no limit.
         client_key: Function that names the client towards whose limits a request counts; see
             `ClientKeys`.
         access_log: Whether each request is logged.
@@ -109,7 +109,7 @@ def build_middleware(
         schemes, extra = " or ".join(declared_schemes(auth)), {"event": "authentication_required"}
         logger.info("Authentication required: %s", schemes, extra=extra)
         authentication = Middleware(
-            Authentication, authenticator=auth, public=public, refusals=refusals
+            Authentication, authenticator=auth, public=public, auth_limiter=auth_limiter
         )
         stack.append(authentication)
     if client_key is not None:

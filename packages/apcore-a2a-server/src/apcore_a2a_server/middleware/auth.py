@@ -140,7 +140,8 @@ class Authentication:
         authenticator: Determines the caller from the headers, which have names in lower case;
             repeated headers are joined by a comma (RFC 9110 §5.3).
         public: Exact paths that may be read without authentication.
-        refusals: Counts refused requests by client address. At the limit, refused requests get 429.
+        auth_limiter: Counts refused requests by client address. At the limit, refused requests get
+            429.
 
     Example:
         ```python
@@ -163,11 +164,11 @@ class Authentication:
         authenticator: Authenticator,
         *,
         public: Collection[str] = (),
-        refusals: Limiter | None = None,
+        auth_limiter: Limiter | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._refusals = refusals
+        self._auth_limiter = auth_limiter
         self._public = frozenset(public)
         schemes = declared_schemes(authenticator)
         self._scheme = challenge_scheme(schemes)
@@ -188,8 +189,8 @@ class Authentication:
             return
         headers, address = headers_of(scope), client_address(scope)
         # on public paths, refusals are counted below, after anonymous reads have been passed on
-        refusals = None if is_open else self._refusals
-        result = await authenticate(self._authenticator, headers, self._scheme, address, refusals)
+        limiter = None if is_open else self._auth_limiter
+        result = await authenticate(self._authenticator, headers, self._scheme, address, limiter)
         is_anonymous = self._credential_headers.isdisjoint(headers)
         if is_open and is_anonymous and result == _unauthenticated(headers, self._scheme):
             # the route of the tenant decides whether anonymous callers may see its card
@@ -198,8 +199,8 @@ class Authentication:
         if isinstance(result, Refusal):
             # a 503 says nothing about the credentials
             is_counted = is_open and result.status == 401
-            limiter_refusal = await _count_refusal(address, self._refusals) if is_counted else None
-            await refuse(scope, receive, send, *(limiter_refusal or result))
+            limiter = self._auth_limiter if is_counted else None
+            await refuse(scope, receive, send, *(await _count_refusal(address, limiter) or result))
             return
         principal, identity = result
         user = AuthenticatedUser(principal)
@@ -212,7 +213,7 @@ async def authenticate(
     headers: Mapping[str, str],
     scheme: str,
     address: str,
-    refusals: Limiter | None = None,
+    auth_limiter: Limiter | None = None,
 ) -> tuple[str, Identity] | Refusal:
     """Return the principal and the identity of a caller, or the refusal of its request.
 
@@ -221,8 +222,8 @@ async def authenticate(
         headers: The headers, or gRPC metadata, with names in lower case.
         scheme: The scheme of `WWW-Authenticate`; see `challenge_scheme`.
         address: The client address, as `network_of` returns it.
-        refusals: Counts refused requests by address. At the limit, refused requests get 429. None
-            for no limit.
+        auth_limiter: Counts refused requests by address. At the limit, refused requests get 429.
+            None for no limit.
     """
     reason: RefusalReason | None = None
     try:
@@ -234,19 +235,20 @@ async def authenticate(
         logger.exception("The authenticator failed", extra={"event": "authenticator_failed"})
         return Refusal(503, "Authentication is unavailable", {"retry-after": RETRY_AFTER})
     if identity is None:
-        return await _count_refusal(address, refusals) or _unauthenticated(headers, scheme, reason)
+        limiter_refusal = await _count_refusal(address, auth_limiter)
+        return limiter_refusal or _unauthenticated(headers, scheme, reason)
     log_context(principal=principal)
     return principal, identity
 
 
-async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | None:
+async def _count_refusal(address: str, limiter: Limiter | None) -> Refusal | None:
     """Count a refused request of an address.
 
     Return a 429 if there were too many, a 503 if the request can't be counted, or else None.
     """
     bucket = str(hash(address) % ADDRESS_BUCKETS)
     try:
-        seconds = 0 if refusals is None else await refusals.count_use("refused", bucket)
+        seconds = 0 if limiter is None else await limiter.count_use("refused", bucket)
     except RateStorageDownError as error:
         return rate_storage_down_refusal(error)
     if not seconds:

@@ -68,4 +68,4 @@ GRPC_NAMES: dict[int, str] = {
     HTTPStatus.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
     HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
 }
-"""The gRPC names of HTTP statuses (AIP-193)."""
+"""The gRPC names of HTTP statuses (`google.rpc.Code`); 421 has none there."""

@@ -349,7 +349,7 @@ def set_up_logging(level: str, form: str = "text") -> None:
         ValueError: *level* or *form* has another value.
     """
     if level not in LEVELS:
-        raise ValueError(f"log_level must be {', '.join(LEVELS)}, not {level!r}")
+        raise ValueError(f"log_level must be one of {', '.join(LEVELS)}, not {level!r}")
     if form not in FORMATS:
         raise ValueError(f"log_format must be {' or '.join(FORMATS)}, not {form!r}")
     if logging.root.handlers:

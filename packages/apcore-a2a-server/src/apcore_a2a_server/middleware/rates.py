@@ -1,4 +1,4 @@
-"""Rate limits for requests and calls.
+"""Rate limits for requests and for calls of skills.
 
 The library `limits` is imported late: it takes 150 ms, and most agents have no rate limits.
 """
@@ -87,13 +87,13 @@ class RateLimiter:
         # tested first. Between `test` and `hit`, a concurrent use may still take the last place.
         for rate in self._rates:
             if not await _resolved(self._strategy.test(rate, *key)):
-                return await self._seconds(rate, *key)
+                return await self._seconds_to_wait(rate, *key)
         for rate in self._rates:
             if not await _resolved(self._strategy.hit(rate, *key)):
-                return await self._seconds(rate, *key)
+                return await self._seconds_to_wait(rate, *key)
         return 0
 
-    async def _seconds(self, rate: Any, *key: str) -> int:
+    async def _seconds_to_wait(self, rate: Any, *key: str) -> int:
         stats = await _resolved(self._strategy.get_window_stats(rate, *key))
         reset: float = stats.reset_time
         return max(1, math.ceil(reset - time.time()))

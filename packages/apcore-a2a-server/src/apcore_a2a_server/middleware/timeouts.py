@@ -136,7 +136,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
             self._overhead += len(data) - self._read_body_size
         if is_arriving and self._is_too_large():
             self._close(TOO_LARGE_RESPONSE)
-        elif self._timer is None and not self._is_busy():
+        elif self._timer is None and not self._is_exempt():
             self._check_after(self.seconds)
 
     def on_message_begin(self) -> None:
@@ -187,7 +187,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
     def _check(self) -> None:
         """Close the connection if the request is late; otherwise check again later."""
         self._timer = None
-        if self._is_busy():
+        if self._is_exempt():
             return  # `data_received` starts the timer again
         now, cycle = self._clock.time(), self._unanswered_cycle()
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
@@ -204,8 +204,11 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         else:
             self._close(TIMEOUT_RESPONSE if self._in_head and self._received else b"")
 
-    def _is_busy(self) -> bool:
-        """Return whether a request is being answered, or uvicorn's keep-alive timer runs."""
+    def _is_exempt(self) -> bool:
+        """Return whether the request timeout is off.
+
+        It is off while a request is being answered, or while uvicorn's keep-alive timer runs.
+        """
         cycle = self._unanswered_cycle()
         is_answering = cycle is not None and not cycle.more_body
         return is_answering or self.timeout_keep_alive_task is not None

@@ -46,7 +46,7 @@ def module_of_config(config: Mapping[str, Any], place: str) -> Any:
     """Return the module of the agent that a config describes.
 
     Args:
-        config: The name of a bridge, the address of an agent, and options.
+        config: The name of a bridge, an agent or its import path, and options.
         place: The file or skill of the config, for messages.
 
     Raises:
@@ -80,8 +80,8 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
     if agents is None:
         return {None: module_of_config(content, str(path))}
     if not is_object(agents) or not all(map(is_object, agents.values())) or len(content) > 1:
-        problem = "must be the only key, and map the ids of skills to agents"
-        raise TargetError(f"{AGENTS} in {path} {problem}")
+        problem = "must be the only one, and map the ids of skills to agents"
+        raise TargetError(f"In {path}, the key {AGENTS} {problem}")
     return {
         str(skill_id): module_of_config(config, f"{skill_id} in {path}")
         for skill_id, config in agents.items()

@@ -24,7 +24,7 @@ NO_CLASS = "No Module subclass found in file"
 """apcore's message for a file without a class that is a module."""
 CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
 EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
-"""Python errors whose messages quote code but not values, because values may be secret."""
+"""Python errors whose messages are shown: they quote code, but no values, which may be secret."""
 MODULE_HOLDERS = ("APCore", "FastAPIApcore", "Registry", "Executor")
 """Names of classes whose objects hold modules."""
 MAX_SHOWN = 20

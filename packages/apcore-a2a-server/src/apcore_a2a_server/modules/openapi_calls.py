@@ -1,4 +1,4 @@
-"""Calls of an HTTP API: requests made from the inputs of a module, and outputs from responses."""
+"""Calls to an HTTP API: requests made from a module's inputs, and outputs made from responses."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ from .openapi_paths import PLACEHOLDER, plain_path
 
 MAX_RESPONSE = 10 * 1024 * 1024  # bytes
 MAX_ERROR = 64 * 1024
-"""Maximum number of bytes that are read of the body of an error."""
+"""Maximum number of bytes of an error response's body that are used."""
 MAX_MESSAGE = 300
-"""Maximum length of the API's own message that clients see, in characters."""
+"""Maximum length in characters of the API's message in an error that clients see."""
 TIMEOUT = httpx.Timeout(60, connect=10)
 """Maximum seconds without progress; the execution timeout limits the whole call."""
 MAX_REDIRECTS = 5
@@ -39,7 +39,7 @@ MULTIPART = "multipart/form-data"
 HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
 MESSAGE_MEMBERS = ("detail", "message", "error_description", "error", "title", "errors", "msg")
-"""Members of JSON that APIs explain errors with; `detail` and `title` are of RFC 9457."""
+"""Members with which APIs explain errors in JSON; `detail` and `title` are from RFC 9457."""
 CREDENTIALS_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
 
 Json = dict[str, Any]
@@ -47,14 +47,14 @@ Pairs = list[tuple[str, str]]
 
 
 class ApiRefusedError(ModuleError):
-    """The API refuses a call (HTTP 4xx except 401 and 407); the message is for the client."""
+    """The API refuses a call (HTTP 4xx except 401 and 407); the agent's client sees the message."""
 
     def __init__(self, message: str) -> None:
         super().__init__("API_REFUSED", message)
 
 
 class ApiFailedError(ModuleError):
-    """The API can't be reached or gives no usable response; the message is for the client."""
+    """The API can't be reached or gives no usable response; the agent's client sees the message."""
 
     def __init__(self, message: str) -> None:
         super().__init__("API_FAILED", message)
@@ -68,7 +68,7 @@ class Parameter:
         input: The name of the module's input that has the value.
         name: The parameter's name in the API.
         location: Where it is sent: path, query, header or cookie.
-        style: How arrays and objects are written, in the words of OpenAPI.
+        style: The `style` of OpenAPI, which says how arrays and objects are written.
         explode: The `explode` of OpenAPI, which changes how arrays and objects are written.
         is_json: Whether its value is written as JSON.
     """
@@ -128,8 +128,8 @@ class Operation:
         body: The request body; None if there is none.
         credentials: The credentials of the agent.
         wraps_output: Whether JSON objects, like other JSON values, become `{"result": …}`.
-        other_paths: Patterns of the API's other paths, as `plain_path` returns them. Inputs must
-            not lead to these paths.
+        other_paths: Patterns of the API's other paths, without the parts that `plain_path` removes.
+            Inputs must not lead to these paths.
     """
 
     method: str
@@ -243,7 +243,7 @@ class Operation:
 
 
 class PrivateURL(httpx.URL):
-    """A URL whose text ends after the host, because httpx logs it: the rest may be secret."""
+    """A URL whose text ends after the host: httpx logs URLs, and paths or queries may be secret."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.netloc.decode()}/…"
@@ -279,8 +279,8 @@ class ApiConnections:
             ApiFailedError: The API can't be reached, or gives no usable response.
         """
         request = operation.request(inputs)
-        own_names = {name.lower() for name in request["headers"]}
-        trace_headers = {name: value for name, value in trace.items() if name not in own_names}
+        header_names = {name.lower() for name in request["headers"]}
+        trace_headers = {name: value for name, value in trace.items() if name not in header_names}
         request["headers"] = {**trace_headers, **request["headers"]}
         try:
             response, body = await self._send(request)
@@ -316,7 +316,7 @@ class ApiConnections:
         """Return the HTTP client of the running event loop; each loop needs its own connections."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            # Cookies that the API sets for one caller must not be sent back in calls of others.
+            # Cookies that the API sets for one caller must not be sent in calls for another.
             cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self._client, self._loop = httpx.AsyncClient(timeout=TIMEOUT, cookies=cookies), loop
         return self._client
@@ -356,7 +356,7 @@ def is_json(media_type: str) -> bool:
 
 
 def _spellings_of(secrets: Iterable[str]) -> list[str]:
-    """Return secrets as they may appear in messages, also escaped, the longest first."""
+    """Return secrets, plain and escaped, as they may appear in messages; the longest come first."""
     spellings: set[str] = set()
     for secret in secrets:
         in_json = json.dumps(secret)[1:-1]
@@ -366,7 +366,7 @@ def _spellings_of(secrets: Iterable[str]) -> list[str]:
 
 
 def message_of(body: bytes, secrets: Iterable[str] = ()) -> str:
-    """Return the message in the body of an error, without *secrets*, as clients may see it.
+    """Return the message in an error's body as clients may see it: short, and without *secrets*.
 
     >>> message_of(b'{"detail": [{"loc": ["query", "day"], "msg": "Field required"}]}')
     'query.day: Field required'
@@ -390,13 +390,13 @@ def _messages(value: Any) -> Iterator[str]:
     elif is_object(value):
         member = next((name for name in MESSAGE_MEMBERS if value.get(name)), None)
         if member is not None:
-            place = value.get("loc")
-            prefix = f"{'.'.join(map(str, place))}: " if is_array(place) else ""
+            location = value.get("loc")
+            prefix = f"{'.'.join(map(str, location))}: " if is_array(location) else ""
             yield from (prefix + message for message in _messages(value[member]))
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return a response's body; of an error response, only the start, or nothing if compressed.
+    """Return a response's body; for an error, only its start, or nothing if it is compressed.
 
     Raises:
         ApiFailedError: The body of a successful response is compressed, or too large.
@@ -459,7 +459,7 @@ def _encode_body(value: Any, media_type: str) -> bytes:
 def _multipart(value: Any, files: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object as parts: (name, (file name, content, media type)).
 
-    A file gets the name of its member, since many APIs treat a part without a file name as text.
+    The file name is the member's name, because many APIs treat parts without a file name as text.
 
     Raises:
         InvalidInputError: A file is not in base64.

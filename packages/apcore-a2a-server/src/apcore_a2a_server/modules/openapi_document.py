@@ -57,7 +57,7 @@ Json = dict[str, Any]
 
 
 class DocumentError(ValueError):
-    """A part of a document that can't be used."""
+    """A part of the document can't be used."""
 
 
 class Document:
@@ -66,7 +66,7 @@ class Document:
     Args:
         document: Its content.
         location: Its URL, or the path of its file.
-        server: The base URL to use instead of those in the document.
+        server: The base URL of the API; None for the servers that the document declares.
     """
 
     def __init__(self, document: Json, location: str, server: str | None) -> None:
@@ -74,9 +74,10 @@ class Document:
         self._location = location
         self._server = server
         self.templates: list[str] = [*document["paths"]]
+        """The document's paths, with placeholders such as `{id}`."""
         self._schemes = self._security_schemes()
         self.missing_variables = set[str]()
-        """Texts that name the unset environment variables for an operation's credentials."""
+        """Texts that name the unset environment variables for the credentials of operations."""
 
     def operation(self, method: str, path: str) -> tuple[Operation, Json, Json]:
         """Return an operation, and the schemas of its input and of its output.
@@ -121,7 +122,7 @@ class Document:
             if not isinstance(reference := node.get("$ref"), str):
                 return node
             node = self.at(reference)
-        raise DocumentError("a reference has no end")
+        raise DocumentError("a chain of references has no end")
 
     def at(self, reference: str) -> Any:
         """Return the part of the document to which a reference points (RFC 6901).
@@ -167,10 +168,10 @@ class Document:
         return [pattern for pattern in patterns if not pattern.fullmatch(example)]
 
     def _declared_server(self, *holders: Json) -> str:
-        """Return the server of an operation: its own, or that of its path or the document.
+        """Return the URL of the first server that the operation, its path or the document declares.
 
         Raises:
-            TargetError: The server's URL is not HTTP, or it is relative to a file.
+            TargetError: The URL is not HTTP, or is relative to a file.
         """
         lists: list[Any] = [holder.get("servers") for holder in (*holders, self._document)]
         items = [item for values in lists if is_array(values) for item in values]
@@ -222,9 +223,9 @@ class Document:
             return False
         if "type" in schema:
             return bool(schema["type"] == "object")
-        members: Any = schema.get("allOf", ())
+        subschemas: Any = schema.get("allOf", ())
         return "properties" in schema or any(
-            self._describes_object(member, depth + 1) for member in members
+            self._describes_object(subschema, depth + 1) for subschema in subschemas
         )
 
     def _security_schemes(self) -> Json:
@@ -344,7 +345,7 @@ class Inputs:
         """Add inputs for the members of the request body, or one input for the whole body.
 
         Returns:
-            The body; None if there is none, or only an optional one that is not supported.
+            The body; None if there is none, or if it is optional and not supported.
 
         Raises:
             DocumentError: The body can't be sent.
@@ -353,8 +354,8 @@ class Inputs:
         if not is_object(content) or not content:
             return None
         is_required = declaration.get("required") is True
-        media_type = min(content, key=_preference)
-        if _preference(media_type) > len(BODY_TYPES):
+        media_type = min(content, key=_rank)
+        if _rank(media_type) > len(BODY_TYPES):
             if is_required:
                 raise DocumentError(f"request bodies of {media_type} are not supported")
             return None
@@ -385,7 +386,7 @@ class Inputs:
         return Body(media_type, None, is_required, files)
 
     def _add(self, name: str, location: str, schema: Any, is_required: bool) -> str:
-        """Add an input; return its name, which differs from *name* if another input has it."""
+        """Add an input; return its name, which differs from *name* if that is taken."""
         if name in self._properties:
             name = f"{location}_{name}"
         while name in self._properties:
@@ -429,13 +430,13 @@ def _json_schema(holder: Mapping[str, Any]) -> Any:
     """Return the schema of the JSON content of a response or parameter; None without JSON."""
     content: Any = holder.get("content")
     for media_type, value in content.items() if is_object(content) else ():
-        if _preference(media_type) == 0 and is_object(value):
+        if _rank(media_type) == 0 and is_object(value):
             return value.get("schema") or {}
     return None
 
 
-def _preference(media_type: str) -> int:
-    """Return the rank of a media type: 0 for JSON, then `BODY_TYPES`, then unsupported types."""
+def _rank(media_type: str) -> int:
+    """Rank a media type: 0 for JSON and `ANY_TYPES`, then `BODY_TYPES`, then all others."""
     media_type = _plain_type(media_type)
     if is_json(media_type) or media_type in ANY_TYPES:
         return 0

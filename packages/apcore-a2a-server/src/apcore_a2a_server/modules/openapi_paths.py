@@ -6,7 +6,7 @@ PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
 def path_pattern(template: str) -> re.Pattern[str]:
-    """Return a pattern of the paths that a template with placeholders stands for.
+    """Return a pattern that matches the paths of a template with placeholders.
 
     >>> bool(path_pattern("/items/{id}/price").fullmatch("/items/5/price"))
     True
@@ -19,6 +19,7 @@ def plain_path(path: str) -> str:
     """Return a path or template without the parts that some servers ignore in routing.
 
     These parts are parameters of segments (RFC 3986 §3.3), repeated slashes and slashes at the end.
+    Backslashes become slashes.
 
     >>> plain_path("/items;v=1//5/")
     '/items/5'

@@ -27,11 +27,11 @@ Json = dict[str, Any]
 
 
 class OpenAPISchemaConverter:
-    """Converter of schemas to JSON Schema 2020-12, with the definitions that they refer to.
+    """Converter from OpenAPI schemas to JSON Schema 2020-12; it converts referenced schemas too.
 
     Args:
         look_up: Returns the part of the document to which a reference points.
-        optional_keyword: The keyword of properties that are never required: `readOnly` for inputs,
+        optional_keyword: The keyword that makes a property optional: `readOnly` for inputs,
             `writeOnly` for outputs.
     """
 
@@ -88,16 +88,16 @@ class OpenAPISchemaConverter:
         properties, required = schema.get("properties"), schema.get("required")
         if is_object(properties) and is_array(required):
             keyword = self._optional_keyword
-            optional = [name for name in properties if _is_true(properties[name], keyword)]
+            optional = [name for name in properties if _is_keyword_true(properties[name], keyword)]
             schema["required"] = [name for name in required if name not in optional]
 
 
-def _is_true(schema: Any, keyword: str) -> bool:
+def _is_keyword_true(schema: Any, keyword: str) -> bool:
     return is_object(schema) and schema.get(keyword) is True
 
 
 def _modernize(schema: Json) -> Json:
-    """Return a schema of OpenAPI 3.0 as one of 3.1, whose schemas are JSON Schema."""
+    """Convert a schema of OpenAPI 3.0 to OpenAPI 3.1, in which schemas are JSON Schema."""
     for bound in ("minimum", "maximum"):
         exclusive = f"exclusive{bound.capitalize()}"
         if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and bound in schema:

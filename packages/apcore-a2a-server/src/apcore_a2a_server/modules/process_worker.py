@@ -20,7 +20,7 @@ from apcore import CancelToken, Context, ModuleError
 from apcore_a2a_core.values import is_array, is_object
 
 SIZE = struct.Struct("!Q")
-"""The header of each message: its size in bytes."""
+"""The header of each message: the size of the rest in bytes."""
 MAX_MODULES = 100
 """Maximum number of modules that a process keeps loaded; each version of a modified file counts."""
 KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
@@ -35,7 +35,7 @@ class FileModule:
 
     Attributes:
         path: The file.
-        name: The name under which the server has imported it.
+        name: The name under which the server has imported the file.
         class_name: The qualified name of the module's class.
         modified: The time of the file's last change in nanoseconds; a modified file is loaded
             again.
@@ -47,7 +47,7 @@ class FileModule:
     modified: int
 
     def load(self) -> Any:
-        """Import the file, and return a new module, as apcore does."""
+        """Import the file, create the module and run its `on_load`, as apcore does."""
         spec = importlib.util.spec_from_file_location(self.name, self.path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{self.path} can't be imported")
@@ -61,8 +61,8 @@ class FileModule:
 
 
 @dataclass(frozen=True)
-class JobContext:
-    """The part of an apcore Context that goes to another process: the values that can be pickled.
+class PortableContext:
+    """The part of an apcore Context that is sent to a process: the values that can be pickled.
 
     Attributes:
         data: The items of the Context's data, such as `ext.a2a.history`, each pickled.
@@ -73,7 +73,7 @@ class JobContext:
     attributes: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, context: Any) -> "JobContext":
+    def of(cls, context: Any) -> "PortableContext":
         """Return the part of *context* that can be sent."""
         data = dict(context.data)
         # copies, since the lazy sequence and the read-only mapping can't be pickled
@@ -110,11 +110,12 @@ class PortableError:
     """An error that a module has raised, without the parts that exist only in its process.
 
     Attributes:
-        error_class: The class of the error, or for a `ModuleError` its nearest base class that
-            the server knows; RuntimeError for any other error that the server could not restore.
-        args: Its arguments that are JSON.
-        state: Its attributes that are JSON.
-        trace: The text of its traceback.
+        error_class: For a `ModuleError`, the nearest class that the server knows: its own or a
+            base class. For any other error, its class, or RuntimeError if the server could not
+            restore it.
+        args: The error's arguments that are JSON.
+        state: The error's attributes that are JSON.
+        trace: The text of the error's traceback.
     """
 
     error_class: type[BaseException]
@@ -140,7 +141,7 @@ class PortableError:
         # not by calling the class, whose constructor may take any arguments
         error = self.error_class.__new__(self.error_class, *self.args)
         error.args = self.args
-        # a ModuleError needs a `cause`; if its cause was an exception, `state` has none
+        # a ModuleError needs a `cause`; `state` lacks it if the cause is an exception
         error.__dict__.update({"cause": None, **self.state} if self.state else {})
         error.add_note(f"In the module's process:\n{self.trace}")
         return error
@@ -202,7 +203,7 @@ def _is_json(value: object) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy of a JSON value in built-in types: the server may not know their subclasses."""
+    """Copy a JSON value, with built-in types only: the server may not know their subclasses."""
     if is_object(value):
         return {_plain(key): _plain(member) for key, member in value.items()}
     if is_array(value):

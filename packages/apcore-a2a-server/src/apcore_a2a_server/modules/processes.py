@@ -1,7 +1,7 @@
 """Processes for synchronous modules that declare `resources = {"cpu": True}`.
 
-A thread that computes shares the interpreter lock with the server; a process does not, and it can
-be ended. The processes run the code of `process_worker`.
+A thread that computes shares the interpreter lock with the server. A process does not share it, and
+can be ended. The processes run the code of `process_worker`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from apcore import ModuleError
 
 from .fairness import FairSemaphore
-from .process_worker import SIZE, FileModule, JobContext, NotLoaded, PortableError
+from .process_worker import SIZE, FileModule, NotLoaded, PortableContext, PortableError
 from .threads import count_cores
 
 logger = logging.getLogger("apcore_a2a.skills")
@@ -32,8 +32,8 @@ START = (
 """Code for a process. Its arguments are the descriptor of a socket and the server's import path."""
 EXIT_TIMEOUT = 5.0  # seconds for a process to end after it has closed its socket
 
-Begin: TypeAlias = Callable[[], Awaitable[None]]
-"""Callback for the moment when a process is free, just before the module is called."""
+BeginCallback: TypeAlias = Callable[[], Awaitable[None]]
+"""Callback that is called when the call gets a process, just before the module is called."""
 
 
 class ModuleProcessError(ModuleError):
@@ -110,7 +110,7 @@ def _file_of(module_class: type) -> FileModule:
 
 
 class _Worker:
-    """A process that handles one call after another.
+    """A process that handles one call at a time.
 
     Args:
         process: The process.
@@ -130,7 +130,7 @@ class _Worker:
 
     @classmethod
     async def start(cls) -> "_Worker":
-        """Start a process, in a session of its own so that Ctrl+C does not signal it."""
+        """Start a process in a new session, so that Ctrl+C does not signal it."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.to_thread(_start, theirs.fileno())
@@ -162,7 +162,7 @@ class _Worker:
             return await self.end()
 
     async def end(self) -> int:
-        """End the process and, if it still runs, the ones it started; return its exit code."""
+        """Kill the process and, if it still runs, its children; return its exit code."""
         self._writer.close()
         if not self.has_ended:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -179,14 +179,15 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
 class ProcessPool:
     """A pool of processes for modules that compute.
 
-    A process is started when none is free, and kept for further calls. A process whose call is
-    canceled or times out is ended.
+    A process is started when none is idle, and kept for further calls. A process whose call is
+    canceled or times out is ended. At most *limit* idle processes are kept.
 
-    Clients with waiting calls take turns. While one client has more than its share of the
-    processes, other clients may start additional ones. At most *limit* idle processes are kept.
+    Clients with waiting calls take turns. While one client uses more than its share of the
+    processes, additional processes may be started for other clients.
 
     Args:
-        limit: Number of processes besides the additional ones; by default, the number of cores.
+        limit: Maximum number of processes without the additional ones; by default, the number of
+            cores.
         share: The fraction of all processes that each client can count on; None for no shares.
     """
 
@@ -194,7 +195,7 @@ class ProcessPool:
         self._limit = limit or count_cores()
         self._share = share
         self._places = FairSemaphore(self._limit, share=share)
-        self._free: list[_Worker] = []
+        self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._not_loaded: set[bytes] = set()
         """Packed modules that could not be loaded in a process."""
@@ -202,7 +203,13 @@ class ProcessPool:
         """Tasks that start processes, or release them if their call was canceled meanwhile."""
 
     async def run(
-        self, module: object, inputs: object, context: Any, begin: Begin, *, client: str = ""
+        self,
+        module: object,
+        inputs: object,
+        context: Any,
+        begin: BeginCallback,
+        *,
+        client: str = "",
     ) -> Any:
         """Call a module in a process, as soon as one is free; cancellation ends the process.
 
@@ -216,15 +223,15 @@ class ProcessPool:
         Raises:
             ModuleProcessError: The process ended before the module returned.
             NotPortableError: The module can't run in another process, or its inputs can't be sent
-                there; it was not called.
+                there. The module was not called.
         """
         packed_module = _pack(module)
         if packed_module in self._not_loaded:
             raise NotPortableError
         async with self._places.place(client):
             # not earlier: a call that waits needs no copy of its inputs
-            payload = _dump((packed_module, inputs, JobContext.of(context)))
-            worker = await self._free_worker()
+            payload = _dump((packed_module, inputs, PortableContext.of(context)))
+            worker = await self._idle_worker()
             self._busy.add(worker)
             try:
                 await begin()
@@ -235,20 +242,20 @@ class ProcessPool:
             finally:
                 self._busy.discard(worker)
             await self._release(worker)
-        outcome = pickle.loads(reply)  # safe: modules are trusted in any process
+        outcome = pickle.loads(reply)  # safe, because modules are trusted
         if isinstance(outcome, NotLoaded):
             self._not_loaded.add(packed_module)
-            error = NotPortableError(f"it can't be loaded elsewhere\n{outcome.trace}")
+            error = NotPortableError(f"it can't be loaded in another process\n{outcome.trace}")
             _warn(context.call_chain[-1], error)
             raise error
         if isinstance(outcome, PortableError):
             raise outcome.restore()
         return outcome
 
-    async def _free_worker(self) -> _Worker:
+    async def _idle_worker(self) -> _Worker:
         """Return an idle process; start one if there is none."""
-        while self._free:
-            worker = self._free.pop()
+        while self._idle:
+            worker = self._idle.pop()
             if not worker.has_ended:
                 return worker
             await worker.end()
@@ -265,9 +272,9 @@ class ProcessPool:
         task.add_done_callback(self._starting.discard)
 
     async def _release(self, worker: _Worker) -> None:
-        """Keep a process for further calls, unless enough are free."""
-        if len(self._free) < self._limit:
-            self._free.append(worker)
+        """Keep a process for further calls, or end it if enough are idle."""
+        if len(self._idle) < self._limit:
+            self._idle.append(worker)
         else:
             await worker.end()
 
@@ -279,6 +286,6 @@ class ProcessPool:
     async def close(self) -> None:
         """End all processes; the pool can be used again."""
         await asyncio.gather(*self._starting, return_exceptions=True)
-        workers, self._free = [*self._free, *self._busy], []
+        workers, self._idle = [*self._idle, *self._busy], []
         await asyncio.gather(*(worker.end() for worker in workers))
         self._places = FairSemaphore(self._limit, share=self._share)

@@ -1,9 +1,9 @@
 """Redaction of inputs and outputs for logs.
 
 apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
-with every sensitive key: a quarter of the time of a small call. `Redaction` needs no index, and
-caches which names are sensitive. It calls apcore's own function for schemas with `x-sensitive`, if
-there are patterns for values, and for values that are not JSON.
+with every sensitive key. This takes a quarter of the time of a small call. `Redaction` needs no
+index, and caches which names are sensitive. It calls apcore's own function if the schema has
+`x-sensitive`, if the rules have patterns for values, or if a value is not JSON.
 """
 
 from contextvars import ContextVar
@@ -14,7 +14,7 @@ from apcore.utils.redaction import redact_sensitive
 from apcore_a2a_core.values import is_array, is_object
 
 MAX_NAME = 64
-"""Maximum length in characters of a name that is cached, since clients choose the names."""
+"""Maximum length of a cached name in characters: clients could fill the cache with long names."""
 ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 

@@ -1,8 +1,8 @@
 """Cache for the JSON Schemas of a module's models.
 
 apcore generates the JSON Schema of a model three times per call, which takes most of the time of
-a small call. Each module *instance* gets, in place of its model classes, stand-ins that cache the
-schemas and otherwise behave like the classes, but report fewer errors in large values. The classes
+a small call. In each module *instance*, stand-ins replace the model classes. They cache the schemas
+and behave like the classes, except that they report fewer errors in large values. The classes
 themselves are not changed.
 """
 
@@ -20,10 +20,10 @@ from .redaction import SchemaStandIn
 from .stepwise import stepwise_validator
 
 MAX_ERRORS = 1000
-"""Maximum number of errors that apcore may describe, which takes some 20 ms."""
+"""Maximum number of errors that apcore may describe; describing that many takes some 20 ms."""
 
 LARGE_TEXT = 8 * 1024
-"""Length of a JSON text above which it is validated stepwise, in characters."""
+"""Length in characters above which a JSON text is validated stepwise."""
 
 VALUE_NOUNS = {"input_schema": "Input", "output_schema": "Output"}
 """The attributes of a module that hold schemas, and the nouns for their values."""

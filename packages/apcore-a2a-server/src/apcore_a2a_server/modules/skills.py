@@ -34,12 +34,12 @@ class Skill:
     needs_approval: bool
     """Whether the descriptor, in which YAML takes precedence over the code, requires approval."""
     is_gated: bool
-    """Whether the module's code requires approval; before 0.31, apcore's gate reads only this."""
+    """Whether the module's code requires approval; the gate of apcore < 0.31 reads only this."""
     discoverable: bool
     time_limit: float | None
     """The module's own time limit in seconds."""
     needs_thread: bool
-    """Whether the module runs in a thread, as it is neither asynchronous nor in another process."""
+    """Whether calls need a thread: the module is synchronous, and not in another process."""
     text_field: str = ""
     """The member of the output that clients get as text; empty if there is none."""
 
@@ -104,7 +104,7 @@ class Skills:
         """
         try:
             module_ids = self.registry.list()
-        except Exception as error:  # registries may raise anything, even errors for clients
+        except Exception as error:  # registries may raise anything, even errors that clients see
             raise RuntimeError("The registry can't list its modules") from error
         skills = [self._find(skill_id) for skill_id in module_ids]
         return [skill.id for skill in skills if skill and skill.discoverable]
@@ -244,7 +244,7 @@ def _with_display(descriptor: Any, module: object) -> Any:
 
 
 def _is_gated(annotations: Any) -> bool:
-    """Return whether the annotations in a module's code, an object or a dict, require approval."""
+    """Return whether annotations from a module's code (an object or a dict) require approval."""
     if is_object(annotations):
         return bool(annotations.get("requires_approval"))
     return bool(getattr(annotations, "requires_approval", False))

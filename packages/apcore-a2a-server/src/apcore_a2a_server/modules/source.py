@@ -30,8 +30,8 @@ def executor_of(
 
     Raises:
         NoModulesError: A target has no modules.
-        TargetError: There is no such target, it can't be imported, or a list has two executors, or
-            modules with the same id.
+        TargetError: There is no such target, it can't be imported, or a list has two modules
+            with the same id, or two executors.
         TypeError: *source* is of another type; the message names the missing methods.
         ValueError: *acl* is given for an existing executor, or the rules can't be read.
     """
@@ -44,7 +44,7 @@ def executor_of(
             raise TypeError("The executor has no registry with list() and get_definition()")
         if acl is not None:
             raise OptionError(
-                "acl", "is only for a registry or folder; pass it to your own executor"
+                "acl", "is not for an executor, which has an ACL of its own: pass it there"
             )
         return source, False
     missing = missing_methods(source, Registry)
@@ -57,8 +57,8 @@ def executor_of(
 def agent_owns(source: Any) -> bool:
     """Return whether the modules of *source* are closed when the agent that serves them ends.
 
-    A registry, a client or an executor that is passed as an object, and its modules, belong to the
-    program that has created it.
+    A registry, client or executor that is passed as an object belongs, with its modules, to the
+    program that created it.
 
     >>> agent_owns("./skills"), agent_owns(["./skills", apcore.Registry()])
     (True, False)

@@ -1,4 +1,4 @@
-"""Our steps in apcore's pipeline, and the engine that runs it.
+"""Our steps in apcore's pipeline, and the engine that runs the pipeline.
 
 `Admit` creates the task: an error in an earlier step refuses the request, and an error in a later
 step, such as `Execute`, fails the task. `OffLoop` keeps apcore's own steps from blocking the event
@@ -102,7 +102,7 @@ class OffLoop(BaseStep):
 
     def execute(self, ctx: PipelineContext) -> Any:
         """Return the coroutine that runs the step."""
-        # if this were `async`, each step would have one coroutine more
+        # if this were `async`, each step would need one more coroutine
         run = current_run.get()
         if run is None:
             return self._step.execute(ctx)
@@ -168,7 +168,7 @@ class Execute(BuiltinExecute):
 
     apcore's own step runs the module in a separate asyncio task that cancellation does not reach,
     applies apcore's timeouts even to modules with a longer limit, and lets `SystemExit` end the
-    loop.
+    event loop.
     """
 
     def __init__(self, builtin: Step) -> None:
@@ -184,7 +184,7 @@ class Execute(BuiltinExecute):
         if token is not None:
             token.check()
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
-        span = run.spans.begin(ctx.module_id, kind_of(ctx.module), ctx.context.call_chain)
+        span = run.spans.begin(ctx.module_id, span_kind_of(ctx.module), ctx.context.call_chain)
         try:
             stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
             if stream is not None:
@@ -221,7 +221,7 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, int(seconds * 1000)) from None
 
 
-def kind_of(module: object) -> SpanKind:
+def span_kind_of(module: object) -> SpanKind:
     """Return the kind of span for calls of a module."""
     return "remote" if getattr(type(module), "is_remote", False) is True else "call"
 
@@ -255,7 +255,7 @@ def _begin_callback(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable[N
 
 
 def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a thread's function: it begins the run, if not yet admitted, and calls *execute*."""
+    """Return a function for a thread: begin the run, unless it has begun, and call *execute*."""
     loop = None if run.has_verdict else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:
@@ -278,7 +278,7 @@ class ModuleStream:
         run: The run that the call belongs to.
         chunks: The module's chunks.
         text_field: The member of the output that is text; None if there is none.
-        span_row: The call's row in `run.spans`, which ends with the stream.
+        span_row: The call's row in `run.spans`; it ends when the stream ends.
 
     Attributes:
         span: The OpenTelemetry span of the stream, as a context manager; None without tracing.
@@ -370,7 +370,7 @@ class DirectExecutor(apcore.Executor):
 
 
 Plan: TypeAlias = list[tuple[Step, bool]]
-"""Steps, each with whether it calls middlewares."""
+"""Steps, and for each whether it calls middlewares."""
 
 
 class DirectEngine(PipelineEngine):
@@ -389,7 +389,7 @@ class DirectEngine(PipelineEngine):
     def __init__(self, executor: apcore.Executor) -> None:
         self._executor = executor
         self._plans: dict[str, tuple[list[Step], Plan]] = {}
-        """The steps of each strategy that has a plan, and the plan."""
+        """For each strategy with a plan, by its name: the steps and their plan."""
 
     async def run(
         self,
@@ -440,7 +440,7 @@ class DirectEngine(PipelineEngine):
         return plan
 
     def _is_idle(self, step: Step, ctx: PipelineContext) -> bool:
-        """Return whether a middleware step can be skipped, since there are no middlewares."""
+        """Return whether a middleware step has nothing to do, because there are no middlewares."""
         # `BuiltinMiddlewareAfter` also replaces an empty output with {}
         return not self._executor.middlewares and (
             bool(ctx.output) or type(step) is BuiltinMiddlewareBefore

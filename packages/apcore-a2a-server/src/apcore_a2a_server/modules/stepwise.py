@@ -1,9 +1,9 @@
-"""Validation in steps, between which other threads get turns.
+"""Validation in steps, between which other threads can run.
 
 pydantic and jsonschema-rs check a whole value in one call of native code, which holds the
-interpreter lock: the event loop gets no turn meanwhile, although the call runs in another thread.
-With the schemas made here, both call a Python function for each item of a list, and Python gives
-the lock to another thread that has waited for it for 5 ms.
+interpreter lock: the event loop can't run meanwhile, even if the call is in another thread. With
+the schemas made here, both libraries call a Python function for each item of a list. In this
+function, Python can give the lock to a thread that has waited 5 ms for it.
 """
 
 import time
@@ -48,7 +48,7 @@ def let_others_run(value: Any) -> Any:
     """Return *value*, after Python has had a chance to run other threads.
 
     Raises:
-        OutOfTimeError: The time of the validation is over.
+        OutOfTimeError: The validation has used up its time.
     """
     deadline = _deadline.get()
     if deadline is not None and time.thread_time() > deadline:
@@ -85,9 +85,9 @@ def _stepwise(node: Any, *, allows_functions: bool) -> Any:
 
     Args:
         node: The schema.
-        allows_functions: Whether functions may be added to *node*. Not in a choice of a union: the
-            path of an error has the label of the choice, such as `list[int]`, and this label would
-            then have the functions, too.
+        allows_functions: Whether functions may be added to *node*. False in a choice of a union:
+            error paths contain the label of the choice, such as `list[int]`, and functions would
+            change the label.
     """
     if isinstance(node, list | tuple):
         items = cast("Iterable[Any]", node)
@@ -113,9 +113,10 @@ def _stepwise(node: Any, *, allows_functions: bool) -> Any:
     for name in ("items_schema", "values_schema"):
         if name in result:
             result[name] = _with_function(result[name], "function-after")
-    # Python's `re` may take long to match a pattern, and holds the lock meanwhile. If a function is
-    # called before validation, pydantic turns JSON into a Python value. That is safe only for text:
-    # for other types, strict validation accepts some values from JSON that it refuses from Python.
+    # Python's `re` may take long to match a pattern, and holds the lock meanwhile, so the function
+    # is called before the match. For that, pydantic first turns JSON into a Python value. That is
+    # safe only for text: for other types, strict validation accepts some values from JSON that it
+    # refuses from Python.
     if kind == "str" and "pattern" in result:
         return _with_function(result, "function-before")
     return result
@@ -170,7 +171,7 @@ class HashedEnum:
 
 
 def stepwise_schema(schema: Json) -> tuple[Json, Mapping[str, Any]]:
-    """Return a JSON Schema that lets other threads run, and the classes for its custom checks."""
+    """Return a JSON Schema that lets other threads run, and the classes of its custom keywords."""
     keywords: dict[str, Any] = {TURN: Turn}
     if _has_large_enum(schema):
         keywords["enum"] = HashedEnum

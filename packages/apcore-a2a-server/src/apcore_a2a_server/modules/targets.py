@@ -53,7 +53,7 @@ class Extension(NamedTuple):
     Attributes:
         file: Its path.
         id_prefix: The first part of the ids of its modules.
-        name: The name of the Python module that it is imported as.
+        name: The name under which it is imported as a Python module.
     """
 
     file: Path
@@ -67,7 +67,7 @@ class Extension(NamedTuple):
         return cls(file, ".".join(parts), f"apcore_ext_{'_'.join(parts)}")
 
     def imported_source(self) -> Any:
-        """Return the imported file's modules as a source, which is empty if it has none."""
+        """Return the modules of the imported file as a source; empty if there are none."""
         namespace = sys.modules.get(self.name)
         if namespace is not None and namespace.__file__ == str(self.file):
             with suppress(NoModulesError, TargetError):
@@ -88,7 +88,7 @@ class Extension(NamedTuple):
                 source = _load_file(self.file, self.id_prefix, self.name)
                 _add(apcore.Registry(), source)  # the registry checks modules and runs on_load
         except BaseException:  # SystemExit, too
-            if earlier_module is not None:  # its functions stay in service
+            if earlier_module is not None:  # the old functions stay in service
                 sys.modules[self.name] = earlier_module
             raise
         return source
@@ -207,7 +207,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
 
 
 def _load_named(target: str, allow_empty: bool) -> Any:
-    """Load the path that a text names, or else the Python module or an attribute of one."""
+    """Load what a text names: a path that exists, or else a Python module or its attribute."""
     path = _existing_path(target)
     if path is not None:
         return _load_path(path, allow_empty)
@@ -335,7 +335,7 @@ def _create(module_class: type[Any]) -> Any:
 
 
 def _id_of(module: Any, name: str = "", id_prefix: str = "") -> str:
-    """Return the id of a module: its own, or one made of *id_prefix* and the name of its class.
+    """Return a module's id: the author's, or *id_prefix* and the name of the class or function.
 
     Args:
         module: The module.
@@ -413,9 +413,9 @@ def entries_of(source: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
 
 @contextmanager
 def _out_of_global_client(modules: Sequence[Any]) -> Generator[None]:
-    """Remove modules from the client of `apcore.module`; if the block fails, put them back.
+    """Remove modules from apcore's global client; if the block fails, put them back.
 
-    The decorator registers functions there, and refuses a second one with the same id.
+    `apcore.module` registers functions there, and refuses a second function with the same id.
     """
     client = vars(apcore).get("_CACHED_DEFAULT_CLIENT")
     if client is None:
@@ -483,7 +483,7 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
 
 
 def has_modules(value: Any) -> bool:
-    """Return whether an object has modules: a client, an Executor, a Registry, or a collection."""
+    """Return whether *value* is a source of modules: a client, Executor, Registry or collection."""
     return (
         isinstance(value, (*SEQUENCES, Mapping))
         or _executor_of(value) is not None

@@ -25,8 +25,8 @@ class Tenants:
     Args:
         skills: The skills.
         access: The access rules.
-        skill_ids: The skill of each tenant, by name; None if each skill is a tenant with its id as
-            the name.
+        skill_ids: The skill id of each tenant, by the tenant's name; None if each skill is a tenant
+            with the skill's id as its name.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Tenants:
         self._skill_ids = skill_ids
 
     async def find(self, name: str, identity: Identity | None) -> Tenant | None:
-        """Return the tenant with that name if *identity* may call its skill, else None.
+        """Return the tenant with this name if *identity* may call its skill, else None.
 
         Unknown and forbidden tenants look the same, so that names do not reveal hidden skills.
         """
@@ -48,7 +48,7 @@ class Tenants:
         return tenant if verdicts[tenant.skill_id].allowed else None
 
     def get(self, name: str) -> Tenant | None:
-        """Return the tenant with that name; None if there is none, or its skill is hidden."""
+        """Return the tenant with this name; None if there is none, or its skill is hidden."""
         skill_id = name if self._skill_ids is None else self._skill_ids.get(name)
         if skill_id is None or not self._skills.is_discoverable(skill_id):
             return None

@@ -30,7 +30,7 @@ runs outside the threads.
 """
 
 WINDOW = 0.02
-"""Seconds over which the CPU time of a thread is measured, and between retries of waiting calls."""
+"""Seconds over which a thread's CPU time is measured, and between attempts to start calls."""
 COMPUTING_SHARE = 0.02
 """Fraction of a window for which a thread must use the CPU to count as computing."""
 COMPUTING_MEMORY = 0.16

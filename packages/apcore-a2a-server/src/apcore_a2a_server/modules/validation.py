@@ -3,7 +3,7 @@
 apcore checks values against a JSON Schema with the library jsonschema, which needs 2^n steps to
 match n characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n objects.
 Python's regular expressions hold the interpreter lock meanwhile, so the event loop and all other
-threads wait. Therefore, `install_stand_ins` replaces schemas with such keywords.
+threads wait. Therefore, `install_stand_ins` replaces schemas that have such keywords.
 """
 
 import json
@@ -266,8 +266,8 @@ def _stand_in(skill_id: str, schema: Any, kind: str) -> Any:
 
 SUPERLINEAR = frozenset({"pattern", "patternProperties", "uniqueItems", "format"})
 """Keywords that apcore checks in exponential or quadratic time; `format` because of `email`."""
-LIMITED = f"it gets {BACKTRACK_LIMIT} steps, and input that needs more is refused"
-SEPARATE = "a separate process matches it at each call, and input that takes long is refused"
+LIMITED = f"it gets {BACKTRACK_LIMIT} steps, and values that need more are refused"
+SEPARATE = "a separate process matches it at each call, and values that take long are refused"
 
 
 def _warn(skill_id: str, patterns: Iterable[str], consequence: str) -> None:

@@ -101,7 +101,7 @@ async def _wait_for_change(folder: Path) -> None:
 
 
 class ReplacedError(Exception):
-    """Other code has registered or unregistered a module of a file; the argument is its id."""
+    """Other code has registered or unregistered a file's module; the argument is the module id."""
 
 
 class Reloader:

@@ -89,15 +89,15 @@ class PushConfigs:
         return _webhook_json(matches[0], version)
 
     async def requested_webhook(
-        self, send: SendMessageRequest, version: Version, principal: str, trace: Trace | None
+        self, request: SendMessageRequest, version: Version, principal: str, trace: Trace | None
     ) -> Webhook:
         """Return the webhook that a message requests for its task (A2A 1.0 §3.2.2).
 
         Raises:
             InvalidParamsError: A member is invalid, or the URL is not allowed.
         """
-        config = send.configuration.task_push_notification_config or TaskPushNotificationConfig()
-        config = replace(config, task_id=send.message.task_id)
+        config = request.configuration.task_push_notification_config or TaskPushNotificationConfig()
+        config = replace(config, task_id=request.message.task_id)
         return await self._checked_webhook(config, version, principal, trace)
 
     async def _checked_webhook(
@@ -154,7 +154,7 @@ def _check_members(config: TaskPushNotificationConfig, version: Version) -> None
 
 
 def _webhook_json(webhook: Webhook, version: Version) -> Json:
-    """Return the push config and its status (SRS 7.1.7) as JSON.
+    """Return the push config and its status (§7.1.7 of our requirements specification) as JSON.
 
     The status is not part of the protocol; in 1.0, it is added only if the webhook has failed.
     """

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from apcore_a2a_core.data import Task
 
 from apcore_a2a_server.store import ClaimRequest, Notification, Store
-from apcore_a2a_server.store.webhooks import TOO_MANY, Attempt
+from apcore_a2a_server.store.webhooks import TOO_MANY_PENDING, Attempt
 
 from .sender import WebhookSender
 from .settings import PushSettings
@@ -82,9 +82,8 @@ class DeliveryQueue:
     async def drain(self, seconds: float) -> None:
         """Deliver pending notifications for up to *seconds*, then stop.
 
-        Other replicas or a later process deliver the rest if the store is durable. Otherwise
-        pending notifications are due at once, and those still undelivered at the end are
-        reported as lost.
+        If the store is durable, other replicas or a later process deliver the rest. If not, waiting
+        retries are made at once, and what is still undelivered at the end is reported as lost.
         """
         if not self._loops:  # the application failed before it called `start`
             await self._sender.transport.close()
@@ -170,7 +169,7 @@ class DeliveryQueue:
             return False
         deadline = asyncio.get_running_loop().time() + self._max_wait
         try:
-            notifications = await self._store.claim_notifications(self._request(limit))
+            notifications = await self._store.claim_notifications(self._claim_request(limit))
         except Exception as error:  # stores may raise anything; the next poll tries again
             logger.debug("Due notifications could not be claimed: %s", type(error).__name__)
             return False
@@ -178,7 +177,7 @@ class DeliveryQueue:
             self._start_delivery(notification, deadline)
         return bool(notifications)
 
-    def _request(self, limit: int) -> ClaimRequest:
+    def _claim_request(self, limit: int) -> ClaimRequest:
         # Owners share the claims equally, and one share stays free: slow receivers of some owners
         # must not delay an owner whose first notification is yet to come.
         owner_share = MAX_CLAIMED // (PREFETCH_FACTOR * (len(self._owner_counts) + 1))
@@ -239,5 +238,7 @@ class DeliveryQueue:
             return
         if dead_letter_count:
             extra = {"event": "notifications_given_up"}
-            logger.warning("Gave up %d notifications: %s", dead_letter_count, TOO_MANY, extra=extra)
+            logger.warning(
+                "Gave up %d notifications: %s", dead_letter_count, TOO_MANY_PENDING, extra=extra
+            )
         self._sender.on_result("failed", dead_letter_count)

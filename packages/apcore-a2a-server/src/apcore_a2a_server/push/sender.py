@@ -39,7 +39,7 @@ class WebhookSender:
         tasks: The tasks, with their store.
         transport: The transport that posts to URLs.
         signer: The signer of notifications.
-        retries: Delays before further attempts, in seconds.
+        retry_delays: Delays before further attempts, in seconds.
         on_result: Called by `send` with the result of each attempt, and by the queue for
             notifications that the queue gives up or loses.
         spans: The source of OpenTelemetry spans; None without OpenTelemetry.
@@ -48,16 +48,16 @@ class WebhookSender:
     tasks: LiveTasks
     transport: WebhookTransport
     signer: Signer
-    retries: Sequence[float]
+    retry_delays: Sequence[float]
     on_result: OnResult
     spans: "Spans | None" = None
 
     async def send(self, notification: Notification, deadline: float) -> float | None:
-        """Make one attempt, unless the deadline has passed or the task for the body was deleted.
+        """Make one attempt, unless the deadline has passed, or the body needs a deleted task.
 
         Args:
             notification: The notification to deliver.
-            deadline: The latest time to start, by the clock of the event loop. Later, this
+            deadline: The latest time to start, by the clock of the event loop. After it, this
                 replica's claim may have expired, so another replica may deliver the notification.
 
         Returns:
@@ -70,12 +70,12 @@ class WebhookSender:
         is_late = asyncio.get_running_loop().time() > deadline
         if task is None or is_late:  # a deleted task has no notifications left to settle
             return None
-        response, attempt = await self._time_attempt(self._post(notification, task, task_span))
+        response, attempt = await self._time_attempt(self._attempt(notification, task, task_span))
         if response.is_success:
             await self.tasks.store.settle(notification, attempt)
             self.on_result("delivered", 1)
             return None
-        if response.status == GONE or notification.attempts > len(self.retries):
+        if response.status == GONE or notification.attempts > len(self.retry_delays):
             await self._give_up(notification, response.reason, attempt)
             return None
         seconds = self._retry_delay(notification, response)
@@ -91,7 +91,7 @@ class WebhookSender:
             task: The task for the body of protocol 0.3.
         """
         task_span = Trace.read(notification.webhook.trace)
-        _, attempt = await self._time_attempt(self._post(notification, task, task_span))
+        _, attempt = await self._time_attempt(self._attempt(notification, task, task_span))
         return attempt
 
     async def _time_attempt(
@@ -119,13 +119,13 @@ class WebhookSender:
             return replace(record.task, status=payload.status)
         return record.task
 
-    async def _post(
+    async def _attempt(
         self, notification: Notification, task: Task, parent: Trace | None
     ) -> WebhookResponse:
         """Make the attempt in a child of the task's span."""
         spans = self.spans
         if spans is None:
-            return await self._attempt(notification, task, parent and parent.child())
+            return await self._post(notification, task, parent and parent.child())
         attributes = {
             "a2a.task.id": notification.task_id,
             "http.request.method": "POST",
@@ -133,14 +133,14 @@ class WebhookSender:
         }
         with spans.span("webhook", spans.CLIENT, parent, attributes) as span:
             current = parent and spans.current(parent)
-            response = await self._attempt(notification, task, current)
+            response = await self._post(notification, task, current)
             if response.status:
                 span.set_attribute("http.response.status_code", response.status)
             if not response.is_success:
                 spans.fail_with(str(response.status or "no_response"))
             return response
 
-    async def _attempt(
+    async def _post(
         self, notification: Notification, task: Task, span: Trace | None
     ) -> WebhookResponse:
         webhook = notification.webhook
@@ -168,9 +168,9 @@ class WebhookSender:
 
     def _retry_delay(self, notification: Notification, response: WebhookResponse) -> float:
         """Log the failed attempt; return the seconds until the next one."""
-        attempts, max_attempts = notification.attempts, len(self.retries) + 1
+        attempts, max_attempts = notification.attempts, len(self.retry_delays) + 1
         requested_delay = response.retry_after if response.status in (429, 503) else 0
-        seconds = max(self.retries[attempts - 1], requested_delay)
+        seconds = max(self.retry_delays[attempts - 1], requested_delay)
         message = "Attempt %d of %d for %s failed: %s; retrying in %.3g s"
         values = attempts, max_attempts, notification, response.reason, seconds
         logger.warning(message, *values, extra={"event": "delivery_retried"})

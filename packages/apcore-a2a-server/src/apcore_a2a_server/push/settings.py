@@ -36,8 +36,8 @@ class PushSettings:
 
     Hosts and networks named in `allowed_hosts` may be private. A `proxy` resolves host names, so
     the proxy must check the addresses. A webhook fails when its receiver answers 410, when a
-    notification is undelivered after the last of the `retries`, or when more than `max_pending`
-    notifications of its principal are waiting.
+    notification is undelivered after the last of the `retries`, or when it would exceed its
+    principal's limit of pending notifications, `max_pending`.
 
     Raises:
         OptionError: A value is invalid.

@@ -37,7 +37,7 @@ class WebhookResponse(NamedTuple):
 
     Attributes:
         status: The HTTP status; 0 without a response.
-        reason: A description for logs and clients, without text from the receiver.
+        reason: A description of the failure for logs and clients, without text from the receiver.
         retry_after: Seconds to wait, if the receiver asks for a delay (RFC 9110 §10.2.3).
         kind: The kind of failure; ignored after a success.
     """
@@ -54,7 +54,7 @@ class WebhookResponse(NamedTuple):
 
 
 class WebhookTransport:
-    """Transport that posts to webhooks; it ignores redirects and proxies of the environment.
+    """Transport that posts to webhooks; it follows no redirects, and ignores proxy variables.
 
     Args:
         settings: The timeout, proxy and TLS settings.
@@ -81,7 +81,7 @@ class WebhookTransport:
         result = None
         failure: tuple[str, AttemptReason]
         try:
-            self._guard.target(url)  # settings may have changed since the webhook was configured
+            self._guard.target(url)  # raises if the settings no longer allow the URL
             async with asyncio.timeout(self._timeout), self._stream(url, headers, body) as response:
                 result = _webhook_response(response)
                 # a connection is reused only if the response was read to its end
@@ -175,7 +175,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     """
 
     def __init__(self, guard: Guard | None) -> None:
-        backend: Any = httpcore.AnyIOBackend()  # typed differently if anyio is missing
+        backend: Any = httpcore.AnyIOBackend()  # without anyio, httpcore defines it differently
         self._inner: httpcore.AsyncNetworkBackend = backend
         self._guard = guard
 

@@ -258,7 +258,7 @@ class InProcessStore(Store):
             await self._replace_webhooks(task_id, webhooks)
 
     async def _undo_webhook(self, change: Change, previous: Sequence[Webhook]) -> None:
-        """Undo the edit of a webhook by a change, unless the webhook was edited again since."""
+        """Undo a change's edit of a webhook, unless the webhook was edited again since."""
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return

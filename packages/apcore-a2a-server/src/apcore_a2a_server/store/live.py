@@ -30,7 +30,7 @@ from .webhooks import Webhook
 
 logger = logging.getLogger("apcore_a2a.store")
 
-SETTLED_RECHECK = 3600
+DELETION_CHECK_INTERVAL = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
@@ -111,7 +111,7 @@ class Waiter:
         self._timer = loop.call_at(self._deadline, self._on_timer, loop, context=Context())
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the wait if its time is over; a timer per wait would cost more than most waits."""
+        """End the wait if its time is over; one timer serves all waits, as timers are costly."""
         self._timer = None
         if self._wake is not None and not self._wake.done():
             if loop.time() < self._deadline:
@@ -467,7 +467,7 @@ class LiveTasks:
             TaskNotFoundError: The task was deleted.
             DrainingError: The task was handed over; another request finds it at another replica.
         """
-        with Waiter(self.waiters, task_id, 0, SETTLED_RECHECK) as waiter:
+        with Waiter(self.waiters, task_id, 0, DELETION_CHECK_INTERVAL) as waiter:
             while True:
                 if task_id in self._handed_over:
                     raise DrainingError

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from apcore_a2a_core.data import Message, Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import (
     LARGE_MESSAGE,
-    MAX_BYTES,
+    MAX_HISTORY_BYTES,
     TaskListResult,
     TaskRecord,
     surplus,
@@ -359,7 +359,7 @@ class InMemoryTaskStore(InProcessStore):
         added = [*map(dump_json, new_messages)]
         self._count_messages(context, (), added)
         messages = (*context.messages, *zip(repeat(record.task.id), added))
-        if len(messages) > self._max_history or context.message_bytes > MAX_BYTES:
+        if len(messages) > self._max_history or context.message_bytes > MAX_HISTORY_BYTES:
             messages = self._without_oldest(context, messages)
         context.messages = messages
         return [*zip(new_messages, added, strict=True)]

@@ -21,7 +21,7 @@ from apcore_a2a_core.values import size_of
 
 from .port import Event
 from .webhooks import (
-    TOO_MANY,
+    TOO_MANY_PENDING,
     Attempt,
     Backlog,
     ClaimRequest,
@@ -65,7 +65,7 @@ class WebhookQueue:
         webhook: the webhook as it is now.
         host: the host of the webhook.
         events: the pending events.
-        attempts: how often the first event has been claimed.
+        attempts: how many times the first event has been claimed.
         ticket: the number of its valid entry in the heap or the due queues, 0 for none. Entries
             with another number are outdated, and skipped when they come up.
         due: when the first event is due, or its claim expires, by the monotonic clock.
@@ -109,7 +109,7 @@ class WebhookHistory:
 
 
 DueEntry: TypeAlias = tuple[int, WebhookQueue]
-"""The ticket of an entry in the due queues, and its queue."""
+"""The ticket of an entry (see `WebhookQueue`), and the webhook's queue that is due."""
 QueuesByHost: TypeAlias = OrderedDict[str, deque[DueEntry]]
 
 
@@ -141,11 +141,11 @@ class Outbox:
         self._bytes_of: Counter[str] = Counter()
         self._max_pending = sys.maxsize
         self._tasks_with_failures: dict[str, None] = {}
-        self._dead_letters = 0
+        self._dead_letter_count = 0
 
     @property
     def backlog(self) -> Backlog:
-        """The pending notifications now."""
+        """The current number of pending notifications, and the age of the oldest."""
         times = [queue.events[0].since for queue in self._pending_queues()]
         age = time.monotonic() - min(times) if times else 0
         return Backlog(self._pending.total(), age)
@@ -162,7 +162,7 @@ class Outbox:
             for event in events:
                 self._append(queue, event, record.task)
             if self._exceeds_limits(queue.owner):
-                self._fail(queue, TOO_MANY)
+                self._fail(queue, TOO_MANY_PENDING)
             elif was_empty:
                 self._schedule(queue, 0)
 
@@ -178,7 +178,7 @@ class Outbox:
                 self._append(queue, event, None)
         queue.events.sort(key=lambda event: event.version)
         if self._exceeds_limits(queue.owner):
-            self._fail(queue, TOO_MANY)
+            self._fail(queue, TOO_MANY_PENDING)
         else:
             self._restart(queue)
         return len(queue.events)
@@ -208,7 +208,7 @@ class Outbox:
         """Claim due notifications of one owner after another."""
         self._move_due()
         claimed: list[Notification] = []
-        busy_owners, busy_hosts = {*request.owners}, {*request.hosts}
+        busy_owners, busy_pairs = {*request.owners}, {*request.hosts}
         for _ in range(len(self._due)):
             if len(claimed) >= request.limit:
                 break
@@ -219,8 +219,8 @@ class Outbox:
                 continue
             free_slots = min(request.per_owner, request.limit - len(claimed))
             # All busy hosts may come first: look at enough hosts to fill the free slots even then.
-            for host in [*islice(queues_by_host, free_slots + len(busy_hosts))]:
-                if free_slots and (owner, host) not in busy_hosts:
+            for host in [*islice(queues_by_host, free_slots + len(busy_pairs))]:
+                if free_slots and (owner, host) not in busy_pairs:
                     limit = min(request.per_host, free_slots)
                     claimed_now = self._claim_from(queues_by_host, host, limit, request.seconds)
                     free_slots -= len(claimed_now)
@@ -286,8 +286,8 @@ class Outbox:
             for queue in [queue for queue in self._pending_queues() if queue.owner == owner]:
                 pending += len(queue.events)
                 if pending > max_pending:
-                    pending -= self._fail(queue, TOO_MANY)
-        dead_letters, self._dead_letters = self._dead_letters, 0
+                    pending -= self._fail(queue, TOO_MANY_PENDING)
+        dead_letters, self._dead_letter_count = self._dead_letter_count, 0
         return dead_letters
 
     def mark_due(self) -> None:
@@ -320,7 +320,7 @@ class Outbox:
         ]
 
     def forget_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
-        """Forget a task's failures, except those of webhooks that were saved as active."""
+        """Forget a task's failures, except those of webhooks that the store has as active."""
         active_ids = {webhook.config.id for webhook in webhooks if not webhook.failure}
         failed_queues = [queue for queue in self._queues.get(task_id, ()) if queue.failure]
         saved_queues = [
@@ -452,8 +452,8 @@ class Outbox:
         if history is not None:
             history.given_up_version = queue.events[0].version
         self._tasks_with_failures[queue.task_id] = None
-        if reason is TOO_MANY:
-            self._dead_letters += len(queue.events)
+        if reason is TOO_MANY_PENDING:
+            self._dead_letter_count += len(queue.events)
         return self._clear(queue)
 
     def _clear(self, queue: WebhookQueue) -> int:

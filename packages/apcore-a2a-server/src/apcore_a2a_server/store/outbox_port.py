@@ -74,8 +74,8 @@ class OutboxPort(ABC):
         the store still has their events.
 
         Returns:
-            The number of notifications that are due now, 0 if the webhook has not failed, and None
-            if there is no such webhook.
+            The number of notifications that are pending now, 0 if the webhook has not failed, and
+            None if there is no such webhook.
         """
 
     @property

@@ -128,7 +128,7 @@ class Lease(Struct, frozen=True):
 
     Attributes:
         task_id: the task's id.
-        epoch: how often the task has been leased; a write under an older lease is refused.
+        epoch: how many times the task has been leased; a write under an older lease is refused.
     """
 
     task_id: str
@@ -145,7 +145,8 @@ class Claim:
     Attributes:
         record: the task as it was last saved.
         lease: the lease to run the task again, or to end it.
-        attempts: how often its module was started since the task began or got its last answer.
+        attempts: how many times its module was started since the task began or got its last
+            answer.
     """
 
     record: TaskRecord
@@ -267,7 +268,7 @@ class Store(OperatorPort, OutboxPort):
         restart_pauses: seconds from each start of a module to the next one, if its replica is
             lost. The task fails if a replica is lost after the last of these starts.
         retention: how much history is kept.
-        replica_id: the id of this replica, which the leases of a shared store name.
+        replica_id: the id of this replica; a shared store saves it with the replica's leases.
     """
 
     is_durable: ClassVar[bool] = False
@@ -344,7 +345,7 @@ class Store(OperatorPort, OutboxPort):
         """Return a copy of the task's record; None if it is unknown or not the owner's.
 
         A store that can compare owners without reading the whole task does so: response times
-        should not reveal to a caller that another owner has such a task.
+        should not reveal to a caller that another owner has the task.
         """
 
     async def is_current(self, record: TaskRecord) -> bool:
@@ -429,8 +430,8 @@ class Store(OperatorPort, OutboxPort):
             size: How many bytes.
             owner: The owner whose ended tasks go first, unless others exceed their shares.
             kept_ids: Ended tasks that stay.
-            share: An owner whose ended tasks take more bytes than this loses tasks before other
-                owners do; None for no share.
+            share: Owners whose ended tasks take more bytes than this lose tasks first; None for no
+                shares.
         """
 
     async def prune(self) -> int:

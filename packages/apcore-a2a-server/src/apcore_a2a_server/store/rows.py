@@ -77,7 +77,7 @@ def event_columns(event: Event) -> dict[str, Any]:
     return {"version": event.version, "body": pack_payload(event.payload)}
 
 
-def missing_messages(task: Task, earlier_count: int = 0) -> dict[str, Any] | None:
+def gap_parameters(task: Task, earlier_count: int = 0) -> dict[str, Any] | None:
     """Return the parameters of a query for the messages that a history lacks; None if it has all.
 
     Args:
@@ -92,7 +92,7 @@ def missing_messages(task: Task, earlier_count: int = 0) -> dict[str, Any] | Non
 
 
 def fill_gaps(task: Task, bodies: Sequence[bytes]) -> None:
-    """Fill a history's gaps with the messages that the query of `missing_messages` has returned."""
+    """Fill a history's gaps with the messages that a query with `gap_parameters` has returned."""
     fill(task, bodies, gaps(task)[0])
 
 
@@ -153,7 +153,7 @@ def notification_from(row: Any, owner: str, payload: Payload) -> Notification:
     return Notification(row["task_id"], owner, row["version"], payload, webhook, row["attempts"])
 
 
-def notification_columns(
+def notification_parameters(
     notification: Notification, attempt: Attempt | None = None
 ) -> dict[str, Any]:
     """Return the parameters that identify a notification, its claim and its webhook.

@@ -14,7 +14,7 @@ COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 def read_blocks(package: str, file_name: str) -> dict[str, str]:
     """Return the blocks of an SQL file by their names.
 
-    A block begins with a line such as `-- get_key: Return the send with an idempotency key.`
+    A block begins with a line such as `-- get_spans: Return the spans of a task.`
     Any other line that begins with `--` is a comment, and is removed.
 
     Args:

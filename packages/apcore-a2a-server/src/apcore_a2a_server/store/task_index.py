@@ -22,7 +22,7 @@ Encoded: TypeAlias = tuple[Message, bytes]
 MAX_UNSORTED = 100
 """Number of tasks above which an index moves ended tasks from its dict to sorted lists.
 
-Lists take more memory.
+The lists take more memory than the dict.
 """
 
 MAX_BLOCK = 512
@@ -183,7 +183,7 @@ class SortedList(Generic[T]):
 
 
 class EndedTasks:
-    """The tasks of an index in one terminal state, as sorted lists."""
+    """Tasks of an index that are in the same terminal state, in sorted lists."""
 
     __slots__ = ("_disorder", "created", "updated")
 
@@ -221,8 +221,8 @@ class TaskIndex(Struct, gc=False):
     """The tasks of one owner, or of one conversation.
 
     Attributes:
-        unsorted: tasks by id: if `ended_by_state` is set, the open tasks; otherwise, all tasks.
-        ended_by_state: sorted lists of the ended tasks, if there are many tasks.
+        unsorted: all tasks by id, or only the open ones while `ended_by_state` has the ended ones.
+        ended_by_state: the ended tasks in sorted lists, if there were many tasks.
     """
 
     unsorted: dict[str, StoredTask] = {}
@@ -232,7 +232,7 @@ class TaskIndex(Struct, gc=False):
         return bool(self.unsorted or self.ended_by_state)
 
     def __iter__(self) -> Iterator[StoredTask]:
-        return chain(self.unsorted.values(), *(ended.updated for ended in self._lists()))
+        return chain(self.unsorted.values(), *(ended.updated for ended in self._ended()))
 
     def add(self, task: StoredTask) -> None:
         """Add a task that was just saved."""
@@ -253,17 +253,17 @@ class TaskIndex(Struct, gc=False):
             self.ended_by_state[task.state] = EndedTasks()
         self.ended_by_state[task.state].add(task)
 
-    def _lists(self, state: TaskState | None = None) -> list[EndedTasks]:
-        """Return the lists of a state, or of all states."""
-        lists = (self.ended_by_state or {}).items()
-        return [tasks for list_state, tasks in lists if state in (None, list_state)]
+    def _ended(self, state: TaskState | None = None) -> list[EndedTasks]:
+        """Return the `EndedTasks` of a state, or of all states."""
+        items = (self.ended_by_state or {}).items()
+        return [ended for ended_state, ended in items if state in (None, ended_state)]
 
     def remove(self, task: StoredTask) -> bool:
         """Remove a task that was added; return whether no tasks are left."""
         if self.unsorted.pop(task.id, None) is None and self.ended_by_state:
-            listed_tasks = self.ended_by_state[task.state]
-            listed_tasks.remove(task)
-            if listed_tasks.updated.first is None:
+            ended = self.ended_by_state[task.state]
+            ended.remove(task)
+            if ended.updated.first is None:
                 del self.ended_by_state[task.state]
         return not (self.unsorted or self.ended_by_state)
 
@@ -279,7 +279,7 @@ class TaskIndex(Struct, gc=False):
 
     def ended_tasks(self) -> Iterator[StoredTask]:
         """Return the tasks that have ended, starting with the one that ended longest ago."""
-        lists = [ended.updated for ended in self._lists()]
+        lists = [ended.updated for ended in self._ended()]
         sorted_tasks = lists[0] if len(lists) == 1 else merge(*lists, key=_updated)
         return chain(sorted_tasks, filter(_has_ended, self.unsorted.values()))
 
@@ -287,18 +287,18 @@ class TaskIndex(Struct, gc=False):
         """Return the tasks that match a query's state and time, newest first, and how many match.
 
         Args:
-            query: A query whose owner and context all tasks of this index match.
+            query: A query; all tasks of this index match its owner and its context.
             position: Only tasks with a lower number are returned; all that match are counted.
         """
         get_number, since = attrgetter(query.order), query.after or 0
-        ended_lists = self._lists(query.state)
+        all_ended = self._ended(query.state)
         candidates: Iterable[StoredTask] = self.unsorted.values()
         # a list can be cut off at `since` only if its tasks are in the order of their times
         if since and not (
-            query.order == "updated" and all(tasks.is_in_order for tasks in ended_lists)
+            query.order == "updated" and all(ended.is_in_order for ended in all_ended)
         ):
-            candidates = chain(candidates, *(tasks.since(since) for tasks in ended_lists))
-            ended_lists = []
+            candidates = chain(candidates, *(ended.since(since) for ended in all_ended))
+            all_ended = []
         matches = sorted(
             (
                 task
@@ -311,8 +311,8 @@ class TaskIndex(Struct, gc=False):
         total = len(matches)
         sorted_parts: list[Iterable[StoredTask]] = []
         sorted_parts.append(task for task in matches if get_number(task) < position)
-        for ended_tasks in ended_lists:
-            sorted_list: SortedList[StoredTask] = getattr(ended_tasks, query.order)
+        for ended in all_ended:
+            sorted_list: SortedList[StoredTask] = getattr(ended, query.order)
             total += len(sorted_list) - sorted_list.count_before(since, _time)
             sorted_parts.append(
                 takewhile(lambda task: task.time >= since, sorted_list.before(position))
@@ -357,7 +357,7 @@ class MessageBytes:
 def large_messages(
     task: Task, known_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
 ) -> list[Encoded]:
-    """Return the large messages of a history with their bytes; equal *kept_bodies* are reused.
+    """Return the large messages of a history with their bytes; those in *kept_bodies* are reused.
 
     Args:
         task: The task with the history.

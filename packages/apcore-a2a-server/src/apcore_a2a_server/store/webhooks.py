@@ -10,7 +10,7 @@ from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.errors import clean
 from apcore_a2a_core.records import Payload, Version
 
-TOO_MANY = "too many pending notifications"
+TOO_MANY_PENDING = "too many pending notifications"
 """Failure of a webhook whose owner has too many pending notifications."""
 WEBHOOK_GONE = "the webhook was deleted"
 """Failure of a notification whose webhook was deleted."""

@@ -108,6 +108,7 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
         CredentialsRefusedError: The card points to an origin that must not get the credentials.
     """
     documents: list[Json] = []
+    # `verify_card` gets the JSON of each card that is fetched
     with new_client(None, verify_card=documents.append) as client:
         card = client.agent_card
     yield from check_card(documents[-1])
@@ -132,7 +133,7 @@ def check_card(document: Json) -> Iterator[CheckResult]:
         if claims[version]:
             problems = find_problems(document)
             summary = "; ".join(problems[:MAX_PROBLEMS])
-            details = summary or f"valid by the schema of {version}"
+            details = summary or f"valid against the schema of {version}"
             yield CheckResult(f"{version} card", "FAILED" if problems else "ok", details)
 
 
@@ -347,7 +348,7 @@ def _example(skill: AgentSkill | None) -> Any:
 
 
 def _describe(task: Task) -> str:
-    """Describe a task, which must be settled, or the message that came instead of a task."""
+    """Describe a settled task. One without an id stands for a message that came instead."""
     beginning = "the task is" if task.id else "a message:"
     _expect(task.status.state.is_settled, f"the task is still {task.status.state}")
     return f"{beginning} {task.status.state}"

@@ -19,11 +19,12 @@ class Subcommand(NamedTuple):
     """A subcommand, and the exit codes and messages for its errors.
 
     Attributes:
-        module: The module of this package that defines the command under the subcommand's name.
+        module: The module of this package with the command, in an attribute of the command's name.
         purpose: A sentence for the help text.
         wrong_arguments_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
-        argument_errors: Exceptions that report wrong arguments, with messages for the user.
+        argument_errors: Exceptions with messages for the user about wrong arguments, or about a
+            missing extra (ImportError).
         unexpected_message: Format string for the message of any other exception except OSError.
     """
 

@@ -112,7 +112,7 @@ class Printer:
         self._print_json(value, indent=None)
 
     def end_chunks(self) -> None:
-        """End the line after the last chunk, if necessary."""
+        """Do nothing: each chunk is on a line of its own."""
 
     def check(self, name: str, outcome: str, details: str) -> None:
         """Do nothing with the result of a check: `verdict` prints all results."""

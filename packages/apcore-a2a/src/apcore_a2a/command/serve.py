@@ -91,7 +91,7 @@ def _choose_targets(
 ) -> list[str | Path]:
     """Return the targets, with the folder of modules if a flag sets it or there are no targets.
 
-    The default folder is left out if there are other modules.
+    The default folder is left out if another option adds modules.
     """
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
@@ -152,7 +152,7 @@ def _extensions_folder(path: str | None, config: Any) -> Path:
 
 
 def _to_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """Convert the options of the command into keywords of `serve`."""
+    """Convert the options of the command into arguments of `apcore_a2a_server.serve`."""
     auth = authenticator(_pop_options(options, AuthOptions), partial(as_written, ctx))
     limits = Limits(**_pop_options(options, Limits))
     push = _push_notifications(ctx, options)
@@ -167,7 +167,7 @@ def _pop_options(options: dict[str, Any], declared_in: Any) -> dict[str, Any]:
 
 
 def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSettings:
-    """Remove the options for webhooks from *options*; return `push_notifications` for `serve`.
+    """Remove the options for webhooks from *options*; return the argument `push_notifications`.
 
     With `dev`, also turn on `error_texts` in *options*, unless it is set.
 

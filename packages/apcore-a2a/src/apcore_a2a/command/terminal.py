@@ -319,7 +319,7 @@ def _format_time(value: Any) -> str:
 
 
 def _format_attempt(attempt: Any) -> str:
-    """Return an attempt as one line: its time, result, status or else reason, and duration."""
+    """Return an attempt as one line: time, result, status (or else the reason), and duration."""
     details = cast("dict[str, Any]", attempt) if isinstance(attempt, dict) else {}
     words = [_format_time(details.get("at")), *map(_plain, map(details.get, ("result", "status")))]
     if details.get("status") is None:

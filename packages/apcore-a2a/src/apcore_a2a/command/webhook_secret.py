@@ -30,8 +30,8 @@ Exit codes: 0 success, 1 wrong arguments or no secret.
 def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     """Print the secret that verifies notifications to URL.
 
-    The secret is the same for all URLs with this scheme, host and port. If several are set, as
-    during a rotation, the command prints the first, which should be the newest.
+    The secret is the same for all URLs with this scheme, host and port. If several secrets
+    are set, as during a rotation, the command prints the first, which should be the newest.
     """
     from apcore_a2a_server.push.signing import Signer  # slow to import
 
@@ -43,7 +43,7 @@ def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     secrets = signer.secrets(url)
     if not secrets:
         variable = OPTIONS["push_secrets"].variable
-        raise ValueError(f"No secret for this URL: set {variable}, as for serve")
+        raise ValueError(f"No secret for this URL: set {variable} to the same value as for serve")
     warn_about_secrets()
     print_line(secrets[0])
     return 0

@@ -34,14 +34,15 @@ COMMANDS = {
     ),
     "test": agent_command(
         "test",
-        "Send the current status of TASK, marked as a test, to its webhook ID. The command makes "
-        "one attempt; the result does not change the webhook.",
+        "Send the current status of TASK, marked as a test, to its webhook with the id ID. The "
+        "command makes one attempt; the result does not change the webhook.",
         TASK,
         CONFIG,
     ),
     "redeliver": agent_command(
         "redeliver",
-        "Reactivate the failed webhook ID of TASK, and deliver the notifications that it missed.",
+        "Reactivate the failed webhook with the id ID, and deliver the notifications of TASK that "
+        "it missed.",
         TASK,
         CONFIG,
     ),

@@ -77,7 +77,9 @@ sql = Statements("apcore_a2a_server.store.postgres", Statement)
 
 
 @cache
-def select(statement: Statement, conditions: tuple[str, ...], order: str = "") -> Statement:
+def fill_conditions(
+    statement: Statement, conditions: tuple[str, ...], order: str = ""
+) -> Statement:
     """Fill conditions and an order into *statement*, which lists or counts rows."""
     return Statement(with_conditions(statement.template, conditions, order))
 

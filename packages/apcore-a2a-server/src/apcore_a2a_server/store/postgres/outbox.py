@@ -11,15 +11,15 @@ from apcore_a2a_server.store.port import Store, is_state, unpack_payload
 from apcore_a2a_server.store.rows import (
     backlog_from,
     fill_gaps,
-    missing_messages,
-    notification_columns,
+    gap_parameters,
     notification_from,
+    notification_parameters,
     webhook_conditions,
     webhook_from,
     webhook_status_from,
 )
 from apcore_a2a_server.store.webhooks import (
-    TOO_MANY,
+    TOO_MANY_PENDING,
     WEBHOOK_GONE,
     Attempt,
     ClaimRequest,
@@ -30,7 +30,7 @@ from apcore_a2a_server.store.webhooks import (
     with_webhook,
 )
 
-from .database import Database, Session, StatementRunner, select, sql
+from .database import Database, Session, StatementRunner, fill_conditions, sql
 from .rows import owner_bytes, owner_text, webhook_arrays
 
 
@@ -77,7 +77,7 @@ class DatabaseOutbox(Store):
 
     async def add_large_messages(self, task: Task, earlier_count: int) -> None:
         """Put large messages into a task's history, which begins after *earlier_count* messages."""
-        parameters = missing_messages(task, earlier_count)
+        parameters = gap_parameters(task, earlier_count)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
             fill_gaps(task, [row["body"] for row in rows])
@@ -94,29 +94,30 @@ class DatabaseOutbox(Store):
 
     async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
         """Delete a notification that was delivered; the webhook's next one becomes due."""
-        await self._database.execute(sql.settle, **notification_columns(notification, attempt))
+        await self._database.execute(sql.settle, **notification_parameters(notification, attempt))
         await self.mark_next_due(notification.task_id)
 
     async def postpone(
         self, notification: Notification, seconds: float, attempt: Attempt | None = None
     ) -> None:
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
-        columns = notification_columns(notification, attempt)
-        await self._database.execute(sql.postpone, **columns, seconds=float(seconds))
+        parameters = notification_parameters(notification, attempt)
+        await self._database.execute(sql.postpone, **parameters, seconds=float(seconds))
 
     async def give_up(
         self, notification: Notification, reason: str, attempt: Attempt | None = None
     ) -> int:
         """Mark a webhook as failed, and dead-letter its notifications; return how many."""
-        columns = notification_columns(notification, attempt)
+        parameters = notification_parameters(notification, attempt)
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=notification.task_id)
-            return int(await session.fetch_value(sql.give_up, **columns, reason=reason))
+            return int(await session.fetch_value(sql.give_up, **parameters, reason=reason))
 
     async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
         """Return the webhooks that match *query*; those of the newest tasks come first."""
         conditions, parameters = webhook_conditions(query, owner_bytes)
-        rows = await self._database.fetch(select(sql.list_webhooks, conditions), **parameters)
+        list_webhooks = fill_conditions(sql.list_webhooks, conditions)
+        rows = await self._database.fetch(list_webhooks, **parameters)
         return [webhook_status_from(row, owner_text(row["owner"])) for row in rows]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
@@ -149,7 +150,7 @@ class DatabaseOutbox(Store):
         owner_rows = await self._database.fetch(sql.count_pending)
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         for owner in owners:
-            parameters = {"owner": owner, "max_pending": max_pending, "reason": TOO_MANY}
+            parameters = {"owner": owner, "max_pending": max_pending, "reason": TOO_MANY_PENDING}
             await self._database.execute(sql.fail_surplus, **parameters)
         dead_letters = await self.dead_letter() if owners else 0
         self._backlog = backlog_from(owner_rows, dead_letters)

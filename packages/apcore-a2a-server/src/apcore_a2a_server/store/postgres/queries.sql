@@ -176,8 +176,9 @@ SELECT body FROM (
     ORDER BY number DESC LIMIT :limit
 ) latest ORDER BY number;
 
--- prune: Delete conversations ended `ttl` seconds ago, and all ended tasks but the `kept` latest.
--- A task with a pending notification stays, unless the notification is a day old.
+-- prune: Delete expired conversations, and ended tasks beyond the `kept` latest.
+-- A conversation expires `ttl` seconds after the end of its last task. A task with a pending
+-- notification stays, unless the notification is a day old.
 WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
     WHERE t.ended < clock_timestamp() - make_interval(secs => :ttl)

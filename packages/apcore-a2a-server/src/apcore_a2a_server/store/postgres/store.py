@@ -41,7 +41,14 @@ from apcore_a2a_server.store.rows import (
 )
 
 from .batching import BatchedStatement
-from .database import BACKGROUND_TIMEOUT, DATABASE_ERRORS, Database, select, sql, unavailable_error
+from .database import (
+    BACKGROUND_TIMEOUT,
+    DATABASE_ERRORS,
+    Database,
+    fill_conditions,
+    sql,
+    unavailable_error,
+)
 from .notify import ChangeNotifier
 from .outbox import DatabaseOutbox, add_webhook
 from .rows import (
@@ -277,9 +284,9 @@ class PostgresStore(DatabaseOutbox):
         conditions, page_conditions, parameters = sql_conditions(query, owner_bytes, position)
         total = 0
         if query.order == "updated":
-            count_tasks = select(sql.count_tasks, conditions)
+            count_tasks = fill_conditions(sql.count_tasks, conditions)
             total = await self._database.fetch_value(count_tasks, **parameters)
-        list_tasks = select(sql.list_tasks, page_conditions, query.order)
+        list_tasks = fill_conditions(sql.list_tasks, page_conditions, query.order)
         rows = await self._database.fetch(list_tasks, **parameters)
         page = page_from(rows, query, total, tokens, record_of)
         for record in page.records:

@@ -14,9 +14,9 @@ from apcore_a2a_server.store.rows import (
     backlog_from,
     event_columns,
     fill_gaps,
-    missing_messages,
-    notification_columns,
+    gap_parameters,
     notification_from,
+    notification_parameters,
     webhook_columns,
     webhook_conditions,
     webhook_from,
@@ -24,7 +24,7 @@ from apcore_a2a_server.store.rows import (
     with_conditions,
 )
 from apcore_a2a_server.store.webhooks import (
-    TOO_MANY,
+    TOO_MANY_PENDING,
     WEBHOOK_GONE,
     Attempt,
     ClaimRequest,
@@ -70,7 +70,7 @@ class FileOutbox(FileStore):
         """Lease the next due notification of each webhook whose owner and host have a free slot."""
         notifications = _within_limits(request, _next_notifications(request, connection))
         leased_until = {"due": time.time() + request.seconds}
-        parameters = [leased_until | row for row in map(notification_columns, notifications)]
+        parameters = [leased_until | row for row in map(notification_parameters, notifications)]
         connection.executemany(sql.claim_notification, parameters)
         return notifications
 
@@ -79,10 +79,10 @@ class FileOutbox(FileStore):
         self, connection: Connection, notification: Notification, attempt: Attempt | None = None
     ) -> None:
         """Delete a notification that was delivered; the webhook's next one becomes due."""
-        columns = notification_columns(notification, attempt)
-        if connection.execute(sql.settle, columns).rowcount:
-            connection.execute(sql.set_due, columns | {"due": time.time()})
-            connection.execute(sql.add_attempt, columns)
+        parameters = notification_parameters(notification, attempt)
+        if connection.execute(sql.settle, parameters).rowcount:
+            connection.execute(sql.set_due, parameters | {"due": time.time()})
+            connection.execute(sql.add_attempt, parameters)
 
     @writes
     def postpone(
@@ -93,10 +93,10 @@ class FileOutbox(FileStore):
         attempt: Attempt | None = None,
     ) -> None:
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
-        columns = notification_columns(notification, attempt)
-        if connection.execute(sql.is_still_claimed, columns).fetchone():
-            connection.execute(sql.set_due, columns | {"due": time.time() + seconds})
-            connection.execute(sql.add_attempt, columns)
+        parameters = notification_parameters(notification, attempt)
+        if connection.execute(sql.is_still_claimed, parameters).fetchone():
+            connection.execute(sql.set_due, parameters | {"due": time.time() + seconds})
+            connection.execute(sql.add_attempt, parameters)
 
     @writes
     def give_up(
@@ -107,7 +107,7 @@ class FileOutbox(FileStore):
         attempt: Attempt | None = None,
     ) -> int:
         """Mark a webhook as failed, and dead-letter its notifications; return how many."""
-        parameters = {**notification_columns(notification, attempt), "reason": reason}
+        parameters = {**notification_parameters(notification, attempt), "reason": reason}
         if not connection.execute(sql.fail, parameters).rowcount:
             return 0
         return connection.execute(sql.dead_letter, parameters).rowcount
@@ -165,7 +165,7 @@ class FileOutbox(FileStore):
         Before that, limit the pending notifications of each of *owners* to *max_pending*: webhooks
         with notifications beyond the limit fail.
         """
-        common = {"max_pending": max_pending, "reason": TOO_MANY}
+        common = {"max_pending": max_pending, "reason": TOO_MANY_PENDING}
         parameters = [{"owner": owner, **common} for owner in owners]
         connection.executemany(sql.fail_surplus, parameters)
         return connection.execute(sql.dead_letter_all, {"reason": WEBHOOK_GONE}).rowcount
@@ -242,8 +242,8 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, earlier_count: int) -> None:
-    """Put large messages into a task's history, which begins after *earlier_count* messages."""
-    parameters = missing_messages(task, earlier_count)
+    """Put large messages into a task's history, which lacks the first *earlier_count* messages."""
+    parameters = gap_parameters(task, earlier_count)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)
         fill_gaps(task, [body for (body,) in rows])
@@ -263,7 +263,7 @@ def _free_pairs(
         if owner not in request.owners:
             if due <= now and (owner, host) not in request.hosts:
                 yield due, owner, host
-            # `(owner, host) > (:owner, :host)` would read all notifications of this host.
+            # A condition `(owner, host) > (:owner, :host)` would read all rows of this host.
             pair = connection.execute(sql.next_host, parameters).fetchone()
         if pair is None:
             pair = connection.execute(sql.next_owner, parameters).fetchone()

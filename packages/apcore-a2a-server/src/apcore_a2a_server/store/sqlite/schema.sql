@@ -109,5 +109,5 @@ CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';
 -- version_8: The spans of a task, for its trace page.
 ALTER TABLE tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
 
--- version_9: No change: version 9 adds replicas to PostgreSQL; both schemas have the same versions.
+-- version_9: No change. Only the PostgreSQL schema changes; both have the same version numbers.
 SELECT 9;

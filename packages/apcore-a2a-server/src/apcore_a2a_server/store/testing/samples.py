@@ -64,7 +64,7 @@ def state_change(
     restart: bool = False,
 ) -> Change:
     """Return a change of a task's state; *run* and *restart* mean the same as in `Change`."""
-    next_record = _next_version(record)
+    next_record = _next_record(record)
     payload = _set_state(next_record, state)
     events = [Event(next_record.version, payload)]
     return Change(next_record, record.version, events, lease, run, restart=restart)
@@ -72,7 +72,7 @@ def state_change(
 
 def chunk_change(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
     """Return a change that adds a chunk to the task's artifact."""
-    next_record, is_first = _next_version(record), not record.task.artifacts
+    next_record, is_first = _next_record(record), not record.task.artifacts
     artifact = Artifact(artifact_id="a", parts=[Part(text=text)])
     if is_first:
         next_record.task.artifacts.append(artifact)
@@ -87,7 +87,7 @@ def chunk_change(record: TaskRecord, text: str, lease: Lease | None = None) -> C
     return Change(next_record, record.version, [Event(next_record.version, payload)], lease)
 
 
-def _next_version(record: TaskRecord) -> TaskRecord:
+def _next_record(record: TaskRecord) -> TaskRecord:
     """Return a copy of a record with the next version, without `resume` and `deadline`."""
     task, version = deepcopy(record.task), record.version + 1
     return replace(record, task=task, version=version, resume=None, deadline=None)

@@ -113,7 +113,7 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
         ```python test="lint"
         from a2a.server.routes import create_rest_routes
         from apcore_a2a_server import create_app
-        from apcore_a2a_server.bindings.compat import request_handler
+        from apcore_a2a_server.bindings.sdk_handler import request_handler
 
         app = create_app("./extensions")
         routes = create_rest_routes(request_handler(app), path_prefix="/sdk")
