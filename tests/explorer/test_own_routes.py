@@ -16,7 +16,7 @@ from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.server.modules import Inputs
 from tests.serving import running
 
-from .browsing import Visit
+from .browsing import DRAWN, Visit, wait_until
 from .fake import FakeAgent, task_of
 from .hostile import CORPUS, HostileVisit
 from .other_client import OtherClient
@@ -257,6 +257,54 @@ def test_a_webhook_is_tested_and_its_notifications_are_redelivered(visit: Visit)
     assert visit.accessibility_violations() == []
     with page.expect_request(re.compile("state=failed&limit=50")):
         page.get_by_role("button", name="Failed").click()
+
+
+def fail_late(page: Page, routes: list[Route]) -> None:
+    """Answer a held request with an error, and wait until the page has handled it."""
+    with page.expect_response(routes[0].request.url):
+        routes[0].fulfill(status=404, body="{}")
+    page.evaluate(DRAWN)
+
+
+def hold_route(page: Page, path: str) -> list[Route]:
+    """Hold the page's requests to a route under /apcore/; return the list of them."""
+    held: list[Route] = []
+    page.route(re.compile(rf"/apcore/{path}$"), lambda route: held.append(route))
+    return held
+
+
+def test_a_late_failure_for_another_filter_hides_no_webhooks(open_visit: OpenVisit) -> None:
+    with running(FakeAgent().app()) as url:
+        visit = open_visit(url)
+        page = visit.page
+        fulfill_route(page, "webhooks", {"webhooks": [WEBHOOK]})
+        held = hold_route(page, r"webhooks\?state=all&limit=50")
+        visit.go("webhooks")
+        wait_until(lambda: bool(page.title() and held))
+        page.get_by_role("button", name="Failed").click()
+        expect(page.get_by_text(WEBHOOK["url"])).to_be_visible()
+        fail_late(page, held)
+        assert page.get_by_text(WEBHOOK["url"]).count() == 1
+        assert page.get_by_role("alert").count() == 0
+
+
+def test_a_late_failure_for_other_tasks_hides_no_replicas(open_visit: OpenVisit) -> None:
+    tasks = [task_of("WORKING", id=f"task-{number}") for number in (1, 2)]
+    tasks[1]["metadata"] = {"skillId": "other"}
+    with running(FakeAgent(ListTasks=lambda params: {"tasks": tasks}).app()) as url:
+        visit = open_visit(url)
+        page = visit.page
+        fulfill_route(page, "whoami", {"operator": True})
+        fulfill_route(page, "now", {"status": "healthy", "scope": "store"})
+        leases = [{"taskId": "task-1", "replica": "host-1"}]
+        fulfill_route(page, "leases", {"shared": True, "leases": leases})
+        held = hold_route(page, r"leases\?tasks=task-1,task-2")
+        visit.go("tasks")
+        wait_until(lambda: bool(page.title() and held))
+        visit.go("tasks?skill=work")
+        expect(page.get_by_role("row", name="working")).to_contain_text("host-1")
+        fail_late(page, held)
+        assert page.get_by_role("columnheader", name="Replica").count() == 1
 
 
 def test_views_without_a_route_are_hidden(open_visit: OpenVisit) -> None:

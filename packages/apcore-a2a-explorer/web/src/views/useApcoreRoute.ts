@@ -20,6 +20,7 @@ export function useApcoreRoute<T>(path: string, read: (response: unknown) => T, 
       setError(null);
       return true;
     } catch (failure) {
+      if (latestPath.current !== path) return false;
       setError(failure);
       if (meansNoRoute(failure)) setData(null);
       return !meansNoRoute(failure);

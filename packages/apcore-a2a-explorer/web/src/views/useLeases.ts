@@ -26,6 +26,7 @@ export function useLeases(tasks: Task[]): Map<string, string> | undefined {
       setLeases(response);
       return response.isShared;
     } catch (error) {
+      if (latestIds.current !== ids) return false;
       setLeases(null);
       return !meansNoRoute(error);
     }
