@@ -157,13 +157,25 @@ def test_the_inbox_is_worked_through_with_keys(visit: Visit, other: OtherClient)
     expect(item(page, tasks[2])).to_contain_text("Waiting for your approval")
 
 
-def approval(task_id: str, expires_at: str) -> Any:
+def approval(task_id: str, expires_at: str, decided_by: str = "client") -> Any:
     """Return a task of A2A 1.0 that waits for an approval until a time."""
     details = {"id": task_id, "skill": "work", "arguments": {}, "expiresAt": expires_at}
+    details["decidedBy"] = decided_by
     message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"data": {"approval": details}}]}
     task = task_of("INPUT_REQUIRED", id=task_id)
     task["status"]["message"] = message
     return task
+
+
+def test_an_approval_that_the_user_cannot_give_is_not_called_theirs(open_visit: OpenVisit) -> None:
+    task = approval("task 0", "2036-01-01T00:00:00Z", decided_by="server")
+    fake = FakeAgent(
+        ListTasks=lambda params: {"tasks": [task] if "INPUT" in params.get("status", "") else []}
+    )
+    with running(fake.app()) as url:
+        page = open_visit(url).go("inbox")
+        expect(item(page, task)).to_contain_text("Waiting for approval outside this page")
+        expect(item(page, task).get_by_role("button", name="Approve")).to_have_count(0)
 
 
 def test_approvals_are_sorted_by_deadline_which_counts_down(open_visit: OpenVisit) -> None:

@@ -34,7 +34,7 @@ export function QuestionView({ task, run, onReply }: Props) {
   return (
     <section class="question" aria-label={`Input requested by task ${task.id}`}>
       <header class="row">
-        <h3>{TITLES[question.kind]}</h3>
+        <h3>{titleOf(question)}</h3>
         {question.expiresAt && <Countdown time={question.expiresAt} />}
       </header>
       {question.text ? (
@@ -68,6 +68,9 @@ export function QuestionView({ task, run, onReply }: Props) {
 }
 
 const hasArguments = (question: Question) => Object.keys(question.arguments ?? {}).length > 0;
+
+const titleOf = ({ kind, decidedBy }: Question) =>
+  kind === "approval" && decidedBy === "server" ? "Waiting for approval outside this page" : TITLES[kind];
 
 const TITLES: Record<Question["kind"], string> = {
   approval: "Waiting for your approval",
