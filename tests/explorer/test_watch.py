@@ -19,6 +19,7 @@ from tests.serving import PATIENCE, running
 
 from .breakable import BreakableProxy
 from .browsing import Visit
+from .fake import FakeAgent, stream_of, task_of
 from .scripted import ScriptedModule, ScriptedStream
 
 PNG = b64decode(
@@ -150,6 +151,23 @@ def test_the_timeline_shows_each_event_with_its_time(
     for event in events(page).all():
         expect(event).to_contain_text(TIME)
         expect(event).to_contain_text(re.compile(r"\+\d"))
+
+
+def test_the_timeline_counts_the_items_of_large_values(open_visit: Callable[..., Visit]) -> None:
+    values = [[*range(21)], {f"n{number}": number for number in range(22)}]
+    artifacts = [
+        {"artifactId": str(size), "parts": [{"data": value}]} for size, value in enumerate(values)
+    ]
+    task = task_of(artifacts=artifacts)
+    updates = [{"taskId": task["id"], "contextId": "context-1", "artifact": a} for a in artifacts]
+    fake = FakeAgent()
+    fake.replies["SendStreamingMessage"] = lambda params: stream_of(
+        [*({"artifactUpdate": update} for update in updates), {"task": task}]
+    )
+    with running(fake.app()) as url:
+        page = open_visit(url).go("skills/work")
+        press_run(page)
+        expect(events(page)).to_contain_text(["21 items", "22 properties"])
 
 
 def test_events_are_selected_with_the_keyboard(visit: Visit, scripted: ScriptedModule) -> None:

@@ -133,9 +133,9 @@ function summaryOf(event: StreamEvent): string {
 function previewOf(part: Part): string {
   if (part.text !== undefined) return part.text.slice(0, 200);
   if (part.raw !== undefined || part.url !== undefined) return part.filename || "file";
-  const propertyCount = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
+  const size = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
   // do not serialize large values only to truncate them
-  if (propertyCount > 20) return `${propertyCount} properties`;
+  if (size > 20) return `${size} ${Array.isArray(part.data) ? "items" : "properties"}`;
   const json = JSON.stringify(part.data, (_, value) => {
     if (typeof value === "bigint") return String(value);
     return typeof value === "string" && value.length > 80 ? `${value.slice(0, 80)}…` : value;
