@@ -20,6 +20,7 @@ from tests.serving import PATIENCE, running
 
 from .breakable import BreakableProxy
 from .browsing import Visit, wait_until
+from .fake import FakeAgent, card_of, refusal, task_of
 from .other_client import OtherClient
 from .scripted import ScriptedModule
 
@@ -466,3 +467,22 @@ def test_an_unreachable_agent_is_reported_until_it_is_back(
     page.get_by_role("button", name="Refresh").click()
     expect(task_rows(page)).to_have_count(PAGE_SIZE)
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+KEY_SCHEME = {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}}
+
+
+def test_the_webhooks_of_a_task_are_listed_after_a_sign_in(
+    open_visit: Callable[..., Visit],
+) -> None:
+    fake = FakeAgent(card_of(securitySchemes=KEY_SCHEME), GetTask=lambda params: task_of())
+    fake.replies["ListTaskPushNotificationConfigs"] = lambda params: (
+        {"configs": []} if "x-key" in fake.received[-1][1].headers else refusal(401)
+    )
+    with running(fake.app()) as url:
+        page = open_visit(url).go("tasks/task-1")
+        page.get_by_role("dialog").get_by_label("API key").fill("a key of ada")
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        webhooks = page.get_by_role("region", name="Webhooks")
+        expect(webhooks).to_contain_text("No webhooks for this task.")
+        expect(webhooks.get_by_role("alert")).to_have_count(0)

@@ -17,7 +17,7 @@ from tests.server.modules import Inputs
 from tests.serving import running
 
 from .browsing import DRAWN, Visit, wait_until
-from .fake import FakeAgent, task_of
+from .fake import FakeAgent, json_response, task_of
 from .hostile import CORPUS, HostileVisit
 from .other_client import OtherClient
 
@@ -257,6 +257,25 @@ def test_a_webhook_is_tested_and_its_notifications_are_redelivered(visit: Visit)
     assert visit.accessibility_violations() == []
     with page.expect_request(re.compile("state=failed&limit=50")):
         page.get_by_role("button", name="Failed").click()
+
+
+def test_an_operator_learns_that_a_webhook_was_not_removed(
+    open_visit: OpenVisit,
+) -> None:
+    error = {"code": -32001, "message": "Push notification config not found"}
+    fake = FakeAgent(GetTask=lambda params: task_of())
+    config = {"id": "hook", "taskId": "task-1", "url": "https://hooks.example.com/"}
+    fake.replies["ListTaskPushNotificationConfigs"] = lambda params: {"configs": [config]}
+    fake.replies["DeleteTaskPushNotificationConfig"] = lambda params: json_response(
+        {"jsonrpc": "2.0", "id": 1, "error": error}
+    )
+    with running(fake.app()) as url:
+        visit = open_visit(url)
+        fulfill_route(visit.page, "whoami", {"operator": True})
+        webhooks = visit.go("tasks/task-1").get_by_role("region", name="Webhooks")
+        webhooks.get_by_role("button", name="Remove").click()
+        expect(webhooks.get_by_role("alert")).to_contain_text(error["message"])
+        expect(webhooks.get_by_label("URL")).to_be_visible()
 
 
 def fail_late(page: Page, routes: list[Route]) -> None:

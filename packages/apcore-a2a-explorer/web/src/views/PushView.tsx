@@ -5,6 +5,7 @@ import { readWebhooks } from "../protocol/apcoreRoutes";
 import type { PushConfig } from "../protocol/types";
 import { perform } from "../state/agent";
 import { whoami } from "../state/access";
+import { credentials } from "../state/credentials";
 import { dialect, version } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
@@ -45,8 +46,11 @@ export function PushView({ taskId }: { taskId: string }) {
       setError(failure);
     }
   };
-  useEffect(() => void actAndReload(async () => {}), [version.value]);
-  if (meansHiddenConfigs(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
+  useEffect(() => {
+    setConfigs(null);
+    void actAndReload(async () => {});
+  }, [version.value, credentials.value]);
+  if (!configs && meansHiddenConfigs(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
   const add = (event: Event) => {
     event.preventDefault();
     void actAndReload(async () => {
