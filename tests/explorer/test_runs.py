@@ -116,6 +116,17 @@ def test_two_runs_are_compared(visit: Visit) -> None:
     expect(comparison).to_have_count(0)
 
 
+def test_the_earlier_of_two_compared_runs_comes_first(visit: Visit) -> None:
+    page = open_skill(visit, "mirror")
+    run_with(page, {"city": "Rome"})
+    run_with(page, {"city": "Bonn"})
+    runs(page).last.get_by_role("button", pressed=False).first.click()
+    runs(page).first.get_by_role("button", name="Compare").click()
+    comparison = page.get_by_role("region", name="Comparison")
+    expect(comparison.locator(".removed")).to_contain_text(["Rome"] * 2)
+    expect(comparison.locator(".added")).to_contain_text(["Bonn"] * 2)
+
+
 def test_the_input_survives_a_reload(visit: Visit) -> None:
     page = open_skill(visit, "mirror")
     source = '{"half": "a sentence'

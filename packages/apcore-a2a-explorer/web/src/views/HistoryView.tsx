@@ -36,10 +36,13 @@ export function HistoryView({ skillId, rerun }: Props) {
           />
         ))}
       </ol>
-      {comparedRun && <Comparison before={comparedRun} after={shownRun} close={() => setComparedRun(null)} />}
+      {comparedRun && <Comparison {...inOrder(comparedRun, shownRun)} close={() => setComparedRun(null)} />}
     </section>
   );
 }
+
+const inOrder = (left: Run, right: Run) =>
+  left.startedAt < right.startedAt ? { before: left, after: right } : { before: right, after: left };
 
 interface RowProps {
   run: Run;
