@@ -1,6 +1,6 @@
 """Conversations with the agent: its questions, approvals, and the answers to them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tests.serving import running
 
 from .agent import registry
 from .browsing import Visit
+from .fake import FakeAgent, card_of, skill_of
 from .other_client import OtherClient
 
 
@@ -159,6 +160,18 @@ def test_a_conversation_can_be_continued_and_reopened(visit: Visit) -> None:
     page.get_by_role("link", name=context[-8:]).click()
     expect(conversation_tasks(page)).to_have_count(2)
     expect(page.get_by_label("Skill")).to_have_value("units.convert")
+
+
+def test_no_destructive_skill_is_chosen_beforehand(open_visit: Callable[..., Visit]) -> None:
+    only_data = {"inputModes": ["application/json"]}
+    card = card_of(
+        skill_of("wipe"),
+        skill_of("work", **only_data),
+        details={"wipe": {"annotations": {"destructive": True}}},
+    )
+    with running(FakeAgent(card).app()) as url:
+        page = open_visit(url).go("conversations/new")
+        expect(page.get_by_label("Skill")).to_have_value("work")
 
 
 def test_an_offered_answer_is_sent_by_its_button(visit: Visit) -> None:

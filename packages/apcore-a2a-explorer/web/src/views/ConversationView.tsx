@@ -158,7 +158,7 @@ function Composer({ contextId, latestSkillId, onStart }: ComposerProps) {
   const skills = card.value?.skills ?? [];
   const [chosenSkillId, setChosenSkillId] = useState("");
   const harmless = skills.filter((skill) => skill.annotations.destructive !== true);
-  const skillId = chosenSkillId || latestSkillId || (harmless.find(takesText) ?? skills[0])?.id || "";
+  const skillId = chosenSkillId || latestSkillId || (harmless.find(takesText) ?? harmless[0] ?? skills[0])?.id || "";
   const [text, setText] = useState("");
   const send = (event: Event) => {
     event.preventDefault();
