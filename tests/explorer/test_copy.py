@@ -18,7 +18,7 @@ from tests.serving import PATIENCE, running
 
 from . import forms
 from .browsing import Visit, press_run
-from .fake import FakeAgent, card_of, stream_of, task_of
+from .fake import FakeAgent, card_of, json_response, stream_of, task_of
 from .posted_requests import Json, PostedRequests
 
 OpenVisit = Callable[..., Visit]
@@ -370,3 +370,15 @@ def test_the_card_of_the_agent_is_valid_in_both_versions(visit: Visit) -> None:
     expect(row.locator(".wire")).to_contain_text('"capabilities"')
     row.get_by_role("button", name="Request", exact=True).click()
     expect(row.locator(".wire")).to_contain_text("GET")
+
+
+def test_a_card_that_is_no_object_is_not_valid(open_visit: OpenVisit) -> None:
+    fake = FakeAgent(json_response([]))
+    with running(fake.app()) as url:
+        page = open_visit(url).go("requests")
+        page.get_by_role("button", name="Try again").wait_for()
+        fake.card = card_of()
+        page.get_by_role("button", name="Try again").click()
+        row = page.get_by_role("listitem").filter(has_text="is not a JSON object")
+        row.get_by_text("Request and response").click()
+        expect(row.locator(".failure")).to_contain_text("Not valid A2A 1.0:")

@@ -4,7 +4,7 @@ import { counted } from "../parts/counted";
 import { LongText } from "../parts/LongText";
 import { checkCard, checkRequest, checkResponse, versionsOfCard, type Findings } from "../protocol/conformance";
 import { indented, log, type LogEntry, type Wire } from "../state/log";
-import { isObject } from "../protocol/values";
+import { object } from "../protocol/values";
 import { DIALECTS } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { clockTime, formatDuration } from "./times";
@@ -60,7 +60,7 @@ function checkCardBody(body: string): Check {
   } catch {
     source = undefined;
   }
-  const versions = isObject(source) ? versionsOfCard(source).join(" and ") : "";
+  const versions = versionsOfCard(object(source) ?? {}).join(" and ");
   return { request: NO_FINDINGS, response: checkCard(source), versions };
 }
 
