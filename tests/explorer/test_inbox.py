@@ -137,6 +137,45 @@ def test_one_refused_answer_of_several_is_reported(open_visit: OpenVisit) -> Non
         expect(page.get_by_role("article", name="task 1")).to_contain_text("Waiting for your")
 
 
+def test_each_reason_of_refused_answers_is_reported_once(open_visit: OpenVisit) -> None:
+    statuses = [500, 503, 500, 403]
+    tasks = [approval(str(number), "2036-01-01T00:00:00Z") for number in range(len(statuses))]
+    fake = FakeAgent(
+        card_of(capabilities={"streaming": False}),
+        ListTasks=lambda params: {"tasks": tasks if "INPUT" in params.get("status", "") else []},
+        SendMessage=lambda params: refusal(statuses[int(params["message"]["taskId"])]),
+    )
+    with running(fake.app()) as url:
+        page = open_visit(url).go("inbox")
+        page.get_by_label("Select all approvals").check()
+        page.get_by_role("button", name="Approve selected calls").click()
+        page.get_by_role("button", name="Yes, approve 4 calls").click()
+        outcome = page.get_by_text("0 answers sent. 4 failed:")
+        expect(outcome).to_be_visible()
+        reasons = re.findall(r"Refused with (\d+)", outcome.inner_text())
+        assert sorted(reasons) == ["403", "500", "503"]
+
+
+def test_an_answer_that_comes_too_late_is_not_counted_as_sent(open_visit: OpenVisit) -> None:
+    tasks = [approval(f"task {number}", "2036-01-01T00:00:00Z") for number in range(2)]
+    other_answer = {"messageId": "other", "role": "ROLE_USER", "parts": [{"text": "no"}]}
+    fake = FakeAgent(
+        card_of(capabilities={"streaming": False}),
+        ListTasks=lambda params: {"tasks": tasks if "INPUT" in params.get("status", "") else []},
+        SendMessage=lambda params: {"task": task_of(id=params["message"]["taskId"])},
+        GetTask=lambda params: task_of(
+            id=params["id"], history=[other_answer] if params["id"] == "task 0" else []
+        ),
+    )
+    with running(fake.app()) as url:
+        page = open_visit(url).go("inbox")
+        page.get_by_label("Select all approvals").check()
+        page.get_by_role("button", name="Approve selected calls").click()
+        page.get_by_role("button", name="Yes, approve 2 calls").click()
+        outcome = "1 answer sent. 1 failed: The answer came too late."
+        expect(page.get_by_text(outcome)).to_be_visible()
+
+
 def test_the_inbox_is_worked_through_with_keys(visit: Visit, other: OtherClient) -> None:
     tasks = [other.send({"data": {"n": n}}, "ask.first") for n in range(3)]
     page = visit.go("inbox")

@@ -9,41 +9,38 @@ import { getTask, inbox, loadInbox } from "./tasks";
 /** UnsupportedOperationError: the agent may return it if the task no longer waits for an answer. */
 const NOT_WAITING = -32004;
 
+interface Answer {
+  run: Run;
+  /** Resolves once the agent has accepted the answer, or `run.error` or `run.isLate` is set. */
+  handled: Promise<void>;
+}
+
 /**
- * Answer a paused task; return the new run, which continues the *earlierEvents*. *onReply* is
- * called with the run after its first new event, or if the answer came too late (`isLate`). After
- * another error, `run.error` is set and *onReply* is not called.
+ * Answer a paused task; the new run continues the *earlierEvents*. *onReply* is called with the run
+ * after its first new event, or if the answer came too late (`isLate`). After another error,
+ * `run.error` is set and *onReply* is not called.
  */
 export function answer(
   task: Task,
   part: Part,
   earlierEvents: TimedEvent[],
   onReply: (next: Run) => void,
-): Run {
+): Answer {
   const mode = card.value?.capabilities.streaming ? "stream" : "send";
   const run = start(mode, [part], { taskId: task.id, contextId: task.contextId });
   const messageId = "message" in run.operation ? run.operation.message.messageId : "";
   run.events = [...earlierEvents];
   run.task = task;
-  const stop = run.changed.subscribe(() => {
-    const hasFailed = run.error !== null && run.connection === "ended";
-    if (run.events.length === earlierEvents.length && !hasFailed) return;
-    queueMicrotask(() => stop());
-    void (hasFailed ? afterFailure(run, task.id, onReply) : afterReply(run, messageId, onReply));
-  });
-  return run;
-}
-
-/** Wait until the agent has accepted an answer, or `run.error` is set. */
-export function waitUntilHandled(run: Run): Promise<void> {
-  const countBefore = run.events.length;
-  return new Promise((resolve) => {
+  const handled = new Promise<void>((resolve) => {
     const stop = run.changed.subscribe(() => {
-      if (run.events.length === countBefore && run.isActive) return;
+      const isOver = run.connection === "ended" || run.connection === "given up";
+      if (run.events.length === earlierEvents.length && !isOver) return;
       queueMicrotask(() => stop());
-      resolve();
+      const hasFailed = isOver && run.error !== null;
+      resolve(hasFailed ? afterFailure(run, task.id, onReply) : afterReply(run, messageId, onReply));
     });
   });
+  return { run, handled };
 }
 
 async function afterReply(run: Run, messageId: string, onReply: (next: Run) => void) {

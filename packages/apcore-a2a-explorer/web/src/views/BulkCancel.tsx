@@ -3,6 +3,7 @@ import { counted } from "../parts/counted";
 import { describe } from "../protocol/errors";
 import { perform } from "../state/agent";
 import { inParallel } from "./inParallel";
+import { differentReasons } from "./reasons";
 
 /** A bar that cancels the selected tasks after the user has confirmed. */
 export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void }) {
@@ -15,7 +16,7 @@ export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void 
     setBusy(false);
     setConfirming(false);
     const canceled = `${counted(ids.length - failures.length, "task")} canceled.`;
-    setOutcome(failures.length ? `${canceled} ${failures.length} not canceled: ${failures[0]}` : canceled);
+    setOutcome(failures.length ? `${canceled} ${failures.length} not canceled: ${differentReasons(failures)}` : canceled);
     onDone();
   };
   return (

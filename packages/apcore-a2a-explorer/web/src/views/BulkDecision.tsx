@@ -3,10 +3,11 @@ import { counted } from "../parts/counted";
 import { describe } from "../protocol/errors";
 import { approvalAnswer, questionOf } from "../protocol/question";
 import type { Task } from "../protocol/types";
-import { answer, waitUntilHandled } from "../state/answer";
+import { answer } from "../state/answer";
 import type { Run } from "../state/run";
 import { Denial } from "./Decision";
 import { inParallel } from "./inParallel";
+import { differentReasons } from "./reasons";
 
 interface Props {
   /** The tasks whose approvals are selected. */
@@ -28,7 +29,7 @@ export function BulkDecision({ tasks, onReply, onDone }: Props) {
     setBusy(false);
     setStep("");
     const sentText = `${counted(tasks.length - failures.length, "answer")} sent.`;
-    setOutcome(failures.length ? `${sentText} ${failures.length} failed: ${failures[0]}` : sentText);
+    setOutcome(failures.length ? `${sentText} ${failures.length} failed: ${differentReasons(failures)}` : sentText);
     onDone();
   };
   const calls = counted(tasks.length, "call");
@@ -75,9 +76,10 @@ async function decideAll(
   await inParallel(tasks, async (task) => {
     const question = questionOf(task);
     if (!question) return;
-    const run = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
-    await waitUntilHandled(run);
+    const { run, handled } = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
+    await handled;
     if (run.error) failures.push(describe(run.error));
+    else if (run.isLate) failures.push("The answer came too late.");
   });
   return failures;
 }

@@ -29,7 +29,7 @@ export function QuestionView({ task, run, onReply }: Props) {
   if (!question) return null;
   void sentRun?.changed.value;
   const reply = (part: Part) => {
-    if (!sentRun?.isActive) setSentRun(answer(task, part, run?.events ?? [], onReply));
+    if (!sentRun?.isActive) setSentRun(answer(task, part, run?.events ?? [], onReply).run);
   };
   return (
     <section class="question" aria-label={`Input requested by task ${task.id}`}>
