@@ -156,9 +156,14 @@ const typeName = (type: Json | undefined) => TYPE_NAMES[String(type)] ?? "Any va
 /** The names of branches: their titles, discriminating constants, or types; no two are equal. */
 export function branchNames(branches: JsonObject[], root: JsonObject): string[] {
   const names = branches.map((branch) => branchName(branch, root));
-  return names.map((name, index) =>
-    names.indexOf(name) === names.lastIndexOf(name) ? name : `${name} ${index + 1}`,
-  );
+  const taken = new Set(names);
+  return names.map((name, index) => {
+    if (names.indexOf(name) === names.lastIndexOf(name)) return name;
+    let number = index + 1;
+    while (taken.has(`${name} ${number}`)) number++;
+    taken.add(`${name} ${number}`);
+    return `${name} ${number}`;
+  });
 }
 
 function branchName(branch: JsonObject, root: JsonObject): string {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { unsendableNumber } from "../protocol/values";
-import { initialData } from "./fields";
+import { branchNames, initialData } from "./fields";
 import { numberOf } from "./numbers";
 import { validate } from "./validator";
 
@@ -66,4 +66,9 @@ it("a typed number keeps its digits, as a string if strings are allowed", () => 
   expect(numberOf("0.1000000000000000000001", true)).toBe("0.1000000000000000000001");
   expect(numberOf("1e3", false)).toBe(1000);
   expect(numberOf("x", false)).toBe("x");
+});
+
+it("branches with equal titles have different names", () => {
+  const branches = ["A", "A", "A 1"].map((title) => ({ title }));
+  expect(branchNames(branches, {})).toEqual(["A 2", "A 3", "A 1"]);
 });
