@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { unsendableNumber } from "../protocol/values";
-import { branchNames, initialData } from "./fields";
+import { branchesOf, branchNames, initialData } from "./fields";
 import { numberOf } from "./numbers";
+import { resolve } from "./resolve";
 import { validate } from "./validator";
 
 const cash = { type: "object", properties: { cash: { type: "integer" } }, required: ["cash"] };
@@ -71,4 +72,11 @@ it("a typed number keeps its digits, as a string if strings are allowed", () => 
 it("branches with equal titles have different names", () => {
   const branches = ["A", "A", "A 1"].map((title) => ({ title }));
   expect(branchNames(branches, {})).toEqual(["A 2", "A 3", "A 1"]);
+});
+
+it("null is no branch, also if several keywords allow it", () => {
+  const list = { type: ["integer", "string", "null"], anyOf: [{ minimum: 3 }, { minLength: 3 }, { type: "null" }] };
+  expect(branchesOf(resolve(list as never, {}), {}).map(({ type }) => type)).toEqual(["integer", "string"]);
+  const choices = { anyOf: [{ minimum: 3 }, { maximum: 1 }], oneOf: [{ type: "integer" }, { type: "null" }] };
+  expect(resolve(choices as never, {})).toEqual({ anyOf: choices.anyOf, type: "integer", nullable: true });
 });

@@ -67,16 +67,20 @@ function safeDecode(step: string): string {
   }
 }
 
-function withoutNull(schema: JsonObject, root: JsonObject): JsonObject {
-  for (const keyword of ["anyOf", "oneOf"] as const) {
-    const choices = schema[keyword];
-    if (!Array.isArray(choices)) continue;
-    const others = choices.filter((choice) => !(isObject(choice) && (choice.type === "null" || choice.const === null)));
-    const { [keyword]: _, ...rest } = schema;
-    const nullable: JsonObject = others.length < choices.length ? { nullable: true } : {};
-    if (others.length !== 1) return { ...schema, [keyword]: others, ...nullable };
-    return { ...resolve(others[0], root), ...rest, ...nullable };
-  }
+const withoutNull = (schema: JsonObject, root: JsonObject) =>
+  withoutNullType(withoutNullChoice("oneOf", withoutNullChoice("anyOf", schema, root), root));
+
+function withoutNullChoice(keyword: "anyOf" | "oneOf", schema: JsonObject, root: JsonObject): JsonObject {
+  const choices = schema[keyword];
+  if (!Array.isArray(choices)) return schema;
+  const others = choices.filter((choice) => !(isObject(choice) && (choice.type === "null" || choice.const === null)));
+  const { [keyword]: _, ...rest } = schema;
+  const nullable: JsonObject = others.length < choices.length ? { nullable: true } : {};
+  if (others.length !== 1) return { ...schema, [keyword]: others, ...nullable };
+  return { ...resolve(others[0], root), ...rest, ...nullable };
+}
+
+function withoutNullType(schema: JsonObject): JsonObject {
   if (!Array.isArray(schema.type)) return schema;
   const types = schema.type.filter((type) => type !== "null");
   const nullable: JsonObject = types.length < schema.type.length ? { nullable: true } : {};
