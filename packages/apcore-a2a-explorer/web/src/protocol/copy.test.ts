@@ -91,4 +91,11 @@ describe("JavaScript", () => {
     expect(source).toContain('"Last-Event-ID": "5",');
     expect(source).toContain("for await (const piece of response.body");
   });
+
+  it("reports the whole response if it is an error, not a stream", async () => {
+    const body = '{\n  "error": {"code": -32004, "message": "No events are kept"}\n}\n';
+    const run = new Function("fetch", `return (async () => { ${asJavaScript(v1, send, target)} })()`);
+    const fetch = () => new Response(body, { headers: { "Content-Type": "application/json" } });
+    await expect(run(fetch)).rejects.toThrow(body);
+  });
 });

@@ -120,6 +120,9 @@ const READ_BODY = [
 ];
 
 const READ_STREAM = [
+  'if (!response.headers.get("Content-Type")?.startsWith("text/event-stream")) {',
+  "  throw new Error(await response.text()); // an error response is JSON, not a stream",
+  "}",
   'let pending = "";',
   "for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {",
   "  const lines = (pending + piece).split(/\\r?\\n/);",
@@ -128,7 +131,6 @@ const READ_STREAM = [
   '    if (line.startsWith("data:")) console.log(line.slice(5).trim());',
   "  }",
   "}",
-  "if (pending) console.log(pending); // an error response is JSON, not a stream",
 ];
 
 /** JavaScript for the body: an expression that reads the files, or, if the body has large integers, a string. */
