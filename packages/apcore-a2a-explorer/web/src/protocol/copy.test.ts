@@ -58,6 +58,20 @@ describe("Python", () => {
     expect(source).toContain('Part(raw=Path("a.csv").read_bytes(), filename="a.csv")');
     expect(source).toContain("from pathlib import Path");
   });
+
+  it("keeps the names and media types of texts and data", () => {
+    const parts = [
+      { text: "a,b", filename: "a.csv", mediaType: "text/csv" },
+      { text: "", mediaType: "text/plain" },
+      { data: { a: 1 }, mediaType: "application/json" },
+      { data: null },
+    ];
+    const source = asPython(v1, { ...send, name: "send", message: { ...send.message, parts } }, target);
+    expect(source).toContain('Part(text="a,b", filename="a.csv", media_type="text/csv")');
+    expect(source).toContain('Part(text="", media_type="text/plain")');
+    expect(source).toContain('Part(data={"a": 1}, media_type="application/json")');
+    expect(source).toContain("Part(data=None)");
+  });
 });
 
 describe("JavaScript", () => {

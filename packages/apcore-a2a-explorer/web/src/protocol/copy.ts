@@ -4,6 +4,7 @@ import { jsonRpc, type Binding } from "./binding";
 import type { Dialect } from "./dialect";
 import { hasLargeIntegers, parseJson, toJson } from "./json";
 import type { Json, Operation, Part } from "./types";
+import { isObject } from "./values";
 
 export interface Target {
   /** The URL of the interface. */
@@ -241,13 +242,17 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
 const indent = (source: string) => source.replaceAll("\n", "\n    ");
 
 function pythonPart(part: Part): string {
-  if (part.text !== undefined) return python(part.text);
-  if (part.data !== undefined && !Array.isArray(part.data) && typeof part.data === "object" && part.data)
-    return python(part.data);
-  const { data, raw, url, filename, mediaType: media_type } = part;
-  const namedArguments = keywords({ data, url, filename, media_type });
-  const bytes = `raw=Path(${python(filename || "file")}).read_bytes()`;
-  return `Part(${[...(raw === undefined ? [] : [bytes]), namedArguments].filter(Boolean).join(", ")})`;
+  const { text, data, filename, mediaType } = part;
+  const details = keywords({ filename, media_type: mediaType });
+  if (!details && text !== undefined) return python(text);
+  if (!details && isObject(data)) return python(data);
+  return `Part(${[pythonContent(part), details].filter(Boolean).join(", ")})`;
+}
+
+function pythonContent({ text, data, raw, url, filename }: Part): string {
+  if (text !== undefined) return `text=${python(text)}`;
+  if (raw !== undefined) return `raw=Path(${python(filename || "file")}).read_bytes()`;
+  return url !== undefined ? `url=${python(url)}` : `data=${python(data ?? null)}`;
 }
 
 const keywords = (source: Record<string, Json | undefined>) =>
