@@ -151,8 +151,12 @@ def test_a_tree_is_searched_by_names_and_values(visit: Visit) -> None:
     expect(artifact).to_contain_text("lent: true")
     expect(artifact).to_contain_text("book 3:")
     expect(artifact).not_to_contain_text("book 4:")
+    search.fill("book 7")
+    artifact.get_by_role("button", name="book 7:").click()
+    expect(artifact).to_contain_text('title: "Volume 7"')
     search.fill("")
     expect(artifact).to_contain_text("book 29:")
+    expect(artifact).not_to_contain_text("Volume 7")
 
 
 def test_the_path_and_the_value_of_a_member_are_copied(open_visit: OpenVisit, agent: str) -> None:

@@ -48,7 +48,8 @@ type Container = Json[] | { [name: string]: Json };
 
 function Branch({ value, name, open, path }: { value: Container; name?: string; open: number; path: string }) {
   const found = useContext(Tools)?.found;
-  const [chosenOpen, setChosenOpen] = useState<boolean | null>(null);
+  // whether the user has opened or closed the branch, for each phrase searched for
+  const [choices, setChoices] = useState(new Map<string, boolean>());
   const [limit, setLimit] = useState(INITIAL_LIMIT);
   const size = Array.isArray(value) ? value.length : Object.keys(value).length;
   if (!size) {
@@ -59,11 +60,13 @@ function Branch({ value, name, open, path }: { value: Container; name?: string; 
       </div>
     );
   }
-  const isOpen = found ? found.holders.has(value) : (chosenOpen ?? open > 0);
-  const keys = isOpen ? shownKeys(value, found) : [];
+  const phrase = found?.phrase ?? "";
+  const holdsMatch = found?.holders.has(value);
+  const isOpen = choices.get(phrase) ?? holdsMatch ?? open > 0;
+  const keys = isOpen ? shownKeys(value, holdsMatch ? found : null) : [];
   return (
     <div class="branch">
-      <button type="button" class="twig" aria-expanded={isOpen} onClick={() => setChosenOpen(!isOpen)}>
+      <button type="button" class="twig" aria-expanded={isOpen} onClick={() => setChoices(new Map(choices).set(phrase, !isOpen))}>
         <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <Name name={name} />
         <span class="muted">{Array.isArray(value) ? `[ ${size} ]` : `{ ${size} }`}</span>
       </button>
