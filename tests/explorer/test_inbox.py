@@ -15,7 +15,7 @@ from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.serving import running
 
 from .browsing import Visit, wait_until
-from .fake import FakeAgent, card_of, refusal, task_of
+from .fake import FakeAgent, card_of, refusal, stream_of, task_of
 from .other_client import OtherClient
 
 OpenVisit = Callable[..., Visit]
@@ -174,6 +174,34 @@ def test_an_answer_that_comes_too_late_is_not_counted_as_sent(open_visit: OpenVi
         page.get_by_role("button", name="Yes, approve 2 calls").click()
         outcome = "1 answer sent. 1 failed: The answer came too late."
         expect(page.get_by_text(outcome)).to_be_visible()
+
+
+def test_an_answer_that_did_not_reach_the_agent_can_be_sent_again(open_visit: OpenVisit) -> None:
+    task = approval("task 0", "2036-01-01T00:00:00Z")
+    tasks = [task]
+    fake = FakeAgent(
+        ListTasks=lambda params: {"tasks": tasks if "INPUT" in params.get("status", "") else []},
+        GetTask=lambda params: task,
+        SubscribeToTask=lambda params: stream_of([{"task": task}]),
+        SendStreamingMessage=lambda params: refusal(503),
+    )
+
+    def accept(params: Json) -> Any:
+        tasks.clear()
+        return stream_of([{"task": task_of(id="task 0")}])
+
+    with running(fake.app()) as url:
+        page = open_visit(url).go("inbox")
+        entry = item(page, task)
+        entry.get_by_role("button", name="Approve").click()
+        expect(entry.get_by_role("alert")).to_contain_text("Refused with 503")
+        page.route(f"{url}/", lambda route: route.abort())
+        entry.get_by_role("button", name="Approve").click()
+        expect(entry.get_by_role("alert")).to_contain_text("The agent can't be reached")
+        page.unroute_all()
+        fake.replies["SendStreamingMessage"] = accept
+        entry.get_by_role("button", name="Approve").click()
+        expect(entry.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
 
 
 def test_the_inbox_is_worked_through_with_keys(visit: Visit, other: OtherClient) -> None:

@@ -101,7 +101,8 @@ export class Run {
         throw new ConnectionError("The stream ended before the task did.");
       } catch (error) {
         if (watchNumber !== this.#currentWatch) return;
-        if (!isTemporary(error) || !this.task) return this.#fail(error);
+        const mayBeUnsent = this.operation.name === "stream" && this.connection !== "open";
+        if (!isTemporary(error) || !this.task || mayBeUnsent) return this.#fail(error);
         if (this.events.length > countBefore) attempt = 0;
         this.error = error;
         const wait = RETRY_DELAYS[attempt];
