@@ -147,7 +147,7 @@ def test_the_size_of_the_session_storage_is_bounded(visit: Visit) -> None:
 
 
 def test_the_token_of_a_webhook_is_not_stored(open_visit: OpenVisit) -> None:
-    fake = FakeAgent()
+    fake = FakeAgent(GetTask=lambda params: task_of())
     fake.replies["SendStreamingMessage"] = lambda params: stream_of([{"task": task_of()}])
     with running(fake.app()) as url:
         page = open_visit(url).go("skills/work")
@@ -259,7 +259,7 @@ def test_a_task_that_the_agent_has_lost_is_no_longer_shown_as_working(
         page = open_visit(url).go("skills/work")
         press_run(page)
         expect_state(page, "lost")
-        expect(result(page)).to_contain_text("The agent no longer knows this task.")
+        expect(result(page)).to_contain_text("The agent no longer knows this task, perhaps")
         for name in ("Cancel task", "Follow task"):
             expect(page.get_by_role("button", name=name)).to_have_count(0)
         fake.replies["SendStreamingMessage"] = lambda params: stream_of([{"task": task_of()}])
