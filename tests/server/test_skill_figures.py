@@ -184,6 +184,18 @@ def test_a_short_run_does_not_hide_longer_ones_that_are_not_kept() -> None:
     assert hour.percentile(0.5) == pytest.approx(9, rel=1 / 8)
 
 
+def test_short_runs_have_percentiles_without_a_recent_slowest_run() -> None:
+    figures = SkillFigures()
+    worker = Worker(figures)
+    for seconds in [0.0009] * MAX_NOTABLE + [0.0005] * 100:
+        worker.run(seconds)
+    hour = hour_of(figures, worker.now + 60 * MINUTES - 1)
+    hour.slowest.clear()
+    percentile = hour.percentile(0.99)
+    assert percentile is not None
+    assert 0 < percentile <= 0.001
+
+
 def test_failures_are_counted_by_code() -> None:
     figures = SkillFigures()
     worker = Worker(figures)

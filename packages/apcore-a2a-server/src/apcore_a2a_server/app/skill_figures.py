@@ -246,7 +246,8 @@ class SkillHour:
         part = 1 - (totals[bucket] - rank) / self.durations[bucket]
         duration = low + part * (high - low)
         # workers keep only a few runs, so the slowest of the last hour may have been dropped
-        has_slowest = longest >= bounds[bisect_left(totals, totals[-1])]
+        last_bucket = bisect_left(totals, totals[-1])
+        has_slowest = self.slowest and bisect_left(PERCENTILE_BOUNDS, longest) >= last_bucket
         return min(duration, longest) if has_slowest else duration
 
     def add(self, place: _Place, now: float) -> None:

@@ -93,7 +93,8 @@ class Ticket(Struct, frozen=True):
     Attributes:
         task_id: The id of the message's task.
         after_version: The version after which the stream of the task's events starts.
-        ended_record: The record of the task, if its run had completed it when the ticket was made.
+        ended_record: The record of the task, if its run had completed it when the ticket was made;
+            else None.
         foreign_record: If the task belongs to another principal, its record before the message
             came; else None.
     """
