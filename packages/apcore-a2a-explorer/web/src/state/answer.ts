@@ -11,14 +11,14 @@ const NOT_WAITING = -32004;
 
 interface Answer {
   run: Run;
-  /** Resolves once the agent has accepted the answer, or `run.error` or `run.isLate` is set. */
-  handled: Promise<void>;
+  /** Whether the agent has accepted the answer; false if `run.error` or `run.isLate` is set. */
+  accepted: Promise<boolean>;
 }
 
 /**
  * Answer a paused task; the new run continues the *earlierEvents*. *onReply* is called with the run
- * after its first new event, or if the answer came too late (`isLate`). After another error,
- * `run.error` is set and *onReply* is not called.
+ * after its first new event, if it ends without an error, or if the answer came too late (`isLate`).
+ * After another error, `run.error` is set and *onReply* is not called.
  */
 export function answer(
   task: Task,
@@ -31,16 +31,17 @@ export function answer(
   const messageId = "message" in run.operation ? run.operation.message.messageId : "";
   run.events = [...earlierEvents];
   run.task = task;
-  const handled = new Promise<void>((resolve) => {
+  const accepted = new Promise<boolean>((resolve) => {
     const stop = run.changed.subscribe(() => {
       const isOver = run.connection === "ended" || run.connection === "given up";
       if (run.events.length === earlierEvents.length && !isOver) return;
       queueMicrotask(() => stop());
       const hasFailed = isOver && run.error !== null;
-      resolve(hasFailed ? afterFailure(run, task.id, onReply) : afterReply(run, messageId, onReply));
+      const handled = hasFailed ? afterFailure(run, task.id, onReply) : afterReply(run, messageId, onReply);
+      resolve(handled.then(() => !hasFailed && !run.isLate));
     });
   });
-  return { run, handled };
+  return { run, accepted };
 }
 
 async function afterReply(run: Run, messageId: string, onReply: (next: Run) => void) {

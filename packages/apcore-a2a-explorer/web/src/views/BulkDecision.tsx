@@ -76,10 +76,9 @@ async function decideAll(
   await inParallel(tasks, async (task) => {
     const question = questionOf(task);
     if (!question) return;
-    const { run, handled } = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
-    await handled;
-    if (run.error) failures.push(describe(run.error));
-    else if (run.isLate) failures.push("The answer came too late.");
+    const { run, accepted } = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
+    if (await accepted) return;
+    failures.push(run.isLate ? "The answer came too late." : describe(run.error));
   });
   return failures;
 }
