@@ -244,7 +244,7 @@ async def test_a_stream_that_stalls_fails(dialect: str) -> None:
         await asyncio.Event().wait()
 
     modules = {"work": StreamModule(stalls)}
-    async with serving(modules, dialect, execution_timeout=0.05) as peer, peer.stream() as stream:
+    async with serving(modules, dialect, execution_timeout=1) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert [str(frame) for frame in frames][2:] == ["artifact", "status failed"]
         assert frames[-1].status_text == "Execution timed out"

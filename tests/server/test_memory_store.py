@@ -370,11 +370,12 @@ async def test_an_ended_task_expires_after_the_configured_time() -> None:
         assert (await peer.ask("list")).result["tasks"] == []
 
 
+@pytest.mark.clock
 async def test_a_task_may_run_longer_than_the_retention_of_ended_tasks() -> None:
     gate = Gate()
-    async with serving({"work": ActionModule(gate)}, task_ttl=0.1) as peer:
+    async with serving({"work": ActionModule(gate)}, task_ttl=1) as peer:
         task_id = await peer.start()
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(1.1)
         gate.opened.set()
         await wait_until(lambda: not peer.agent.engine.runs)
         assert await peer.state(task_id) == "completed"
