@@ -262,7 +262,7 @@ def test_a_webhook_is_tested_and_its_notifications_are_redelivered(visit: Visit)
 def test_an_operator_learns_that_a_webhook_was_not_removed(
     open_visit: OpenVisit,
 ) -> None:
-    error = {"code": -32001, "message": "Push notification config not found"}
+    error: Json = {"code": -32001, "message": "Push notification config not found"}
     fake = FakeAgent(GetTask=lambda params: task_of())
     config = {"id": "hook", "taskId": "task-1", "url": "https://hooks.example.com/"}
     fake.replies["ListTaskPushNotificationConfigs"] = lambda params: {"configs": [config]}

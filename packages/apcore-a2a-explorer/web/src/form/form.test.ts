@@ -53,14 +53,14 @@ it("numbers that cannot be sent are found in JSON, except inside strings", () =>
   expect(unsendableNumber('{"1e400": "\\" 1e400", "b": 9007199254740991, "c": 1e300}')).toBeUndefined();
 });
 
-it("a form begins with constants, required objects and the defaults of required members", () => {
+it("the initial data of a form has constants, required objects and the defaults of required members", () => {
   const kind = { const: "cat", default: "cat" };
   const place = { type: "object", properties: { city: { type: "string" }, kind }, required: ["city"] };
   const properties = { a: { default: 1 }, b: { type: "integer", default: 2 }, place, other: place };
   expect(initialData({ properties, required: ["b", "place"] } as never)).toEqual({ b: 2, place: { kind: "cat" } });
 });
 
-it("a typed number keeps its digits, as a string if strings are allowed", () => {
+it("the text of a number becomes a number; one with too many decimals stays a string if strings are allowed", () => {
   expect(numberOf("1.50", true)).toBe(1.5);
   expect(numberOf("9007199254740993", true)).toBe(9007199254740993n);
   expect(numberOf("-9007199254740993", false)).toBe(-9007199254740993n);
@@ -74,7 +74,7 @@ it("branches with equal titles have different names", () => {
   expect(branchNames(branches, {})).toEqual(["A 2", "A 3", "A 1"]);
 });
 
-it("null is no branch, also if several keywords allow it", () => {
+it("null is no branch, even if several keywords allow it", () => {
   const list = { type: ["integer", "string", "null"], anyOf: [{ minimum: 3 }, { minLength: 3 }, { type: "null" }] };
   expect(branchesOf(resolve(list as never, {}), {}).map(({ type }) => type)).toEqual(["integer", "string"]);
   const choices = { anyOf: [{ minimum: 3 }, { maximum: 1 }], oneOf: [{ type: "integer" }, { type: "null" }] };

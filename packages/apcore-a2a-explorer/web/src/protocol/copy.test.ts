@@ -66,7 +66,7 @@ describe("Python", () => {
       { data: { a: 1 }, mediaType: "application/json" },
       { data: null },
     ];
-    const source = asPython(v1, { ...send, name: "send", message: { ...send.message, parts } }, target);
+    const source = asPython(v1, { ...stream, name: "send", message: { ...stream.message, parts } }, target);
     expect(source).toContain('Part(text="a,b", filename="a.csv", media_type="text/csv")');
     expect(source).toContain('Part(text="", media_type="text/plain")');
     expect(source).toContain('Part(data={"a": 1}, media_type="application/json")');
@@ -108,7 +108,7 @@ describe("JavaScript", () => {
 
   it("reports the whole response if it is an error, not a stream", async () => {
     const body = '{\n  "error": {"code": -32004, "message": "No events are kept"}\n}\n';
-    const run = new Function("fetch", `return (async () => { ${asJavaScript(v1, send, target)} })()`);
+    const run = new Function("fetch", `return (async () => { ${asJavaScript(v1, stream, target)} })()`);
     const fetch = () => new Response(body, { headers: { "Content-Type": "application/json" } });
     await expect(run(fetch)).rejects.toThrow(body);
   });

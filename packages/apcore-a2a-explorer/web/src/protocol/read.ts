@@ -1,4 +1,4 @@
-/** Functions that read the types which both versions share. Each dialect provides a `Reader` for parts. */
+/** Functions for the types that both versions share. Each dialect provides a `Reader` for parts. */
 
 import { readState } from "./states";
 import type { Artifact, JsonObject, Message, Part, PushConfig, StreamEvent, Task, TaskStatus } from "./types";
