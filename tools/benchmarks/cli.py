@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--old-python", metavar="PATH", help="Python with apcore-a2a 0.8, to compare with")
     add(
-        "--strict", action="store_true", help="also exit with 1 if a target of a full run is missed"
+        "--strict",
+        action="store_true",
+        help="also exit with 1 if a target is missed; not with options that say 'only'",
     )
     add("--profile", action="store_true", help="only profile the server")
     add("--clients", action="store_true", help="only compare the client with a2a-sdk's")

@@ -135,7 +135,7 @@ def _total(path: Path) -> int:
 
 
 def _control(*options: str) -> None:
-    """Give callgrind a command; poll, because callgrind executes it only when this process runs."""
+    """Give callgrind a command, and poll: callgrind acts only while this process is not blocked."""
     command = ["callgrind_control", *options, str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as control:
         while control.poll() is None:

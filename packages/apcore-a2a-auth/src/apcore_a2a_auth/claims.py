@@ -9,7 +9,7 @@ from apcore import Identity
 from apcore_a2a_core.values import is_array, object_at
 
 ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
-"""Valid ids: one non-blank line of up to 255 characters, no control characters or surrogates."""
+"""Valid ids: one non-blank line of up to 255 characters, no control, bidi or surrogate ones."""
 RESERVED_TYPE = "system"
 """The type that apcore's access rules reserve for the system itself; no token may claim it."""
 TECHNICAL_CLAIMS = frozenset({"aud", "exp", "iat", "jti", "nbf"})

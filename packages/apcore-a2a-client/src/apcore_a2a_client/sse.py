@@ -48,9 +48,9 @@ class EventParser:
         if self._ended_with_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         self._ended_with_cr = chunk.endswith(b"\r")
-        *line_tails, partial_line = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        for line_tail in line_tails:
-            self._extend_line(line_tail)
+        *line_ends, partial_line = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line_end in line_ends:
+            self._extend_line(line_end)
             yield from self._read_line(bytes(self._line))
             self._line.clear()
         self._extend_line(partial_line)

@@ -58,14 +58,14 @@ from .tasks import (
 MAX_SILENCE = 30.0
 """Seconds with only keep-alives, after which the task is fetched.
 
-If the client has no timeout, refused connections are retried for the same time.
+If the client has no timeout, refused connections are retried for 30 s, too.
 """
 MAX_END_WAIT = 0.1
 """Seconds to wait for the end of a response after the last event of its task."""
 
 
 class EventStream:
-    """The events of one task until the task is settled.
+    """The events of one task until it is settled, that is, has ended or paused.
 
     A lost connection is reopened. The stream then continues after the last event if the agent
     numbers events, otherwise with a snapshot of the task, which is yielded if it contains anything
@@ -161,9 +161,9 @@ class EventStream:
         while (yield from self.next()) is not None:
             pass
         if self._has_joined and not self._is_numbered:
-            # If the task cannot be fetched, the task as last known is returned. But if that task
-            # may contain chunks twice (see `_may_have_duplicates`), only an error from the agent is
-            # ignored, because the agent may have deleted the task already.
+            # If the task cannot be fetched, the task as last known is returned. If that task may
+            # contain chunks twice, this holds only for an error from the agent, which may have
+            # deleted the task; any other error is raised.
             with suppress(A2AServerError if self._may_have_duplicates else A2AError):
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
@@ -378,7 +378,7 @@ class EventStream:
             self._chunks = []
 
     def _ends_stream(self, task: Task) -> bool:
-        """Return whether *task* ends the stream: it is settled, but not in the answered pause."""
+        """Return whether *task* has ended, or is in a pause that was not answered yet."""
         status, pause = task.status, self._answered_pause
         unchanged = pause and (status.state, status.timestamp) == (pause.state, pause.timestamp)
         if pause and pause.timestamp and unchanged:

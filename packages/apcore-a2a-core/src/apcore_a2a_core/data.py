@@ -2,8 +2,9 @@
 
 Their attributes have the names of the protocol's `.proto` file, as in the official SDK, and their
 JSON is that of A2A 1.0. Values in `data` and `metadata` are JSON, in which integers are exact at
-any size. Objects are shared, not copied: to change a task, replace its lists. Never change a list,
-a message, a part or a status, because other objects may refer to it.
+any size. Objects are shared, not copied: to change a task, replace its lists. Never change a
+message, a part or a status, because other objects may refer to it. Only one list is appended to:
+that of an artifact's parts, while the artifact arrives in chunks.
 """
 
 from enum import StrEnum

@@ -1,9 +1,9 @@
 """Conversion of JSON to our data, the types in `apcore_a2a_core.data`.
 
 The spellings of A2A 1.0, A2A 0.3 and the SRS (the specification of this project) are all accepted
-where they cannot be confused.
-Unknown members are ignored (A2A 1.0 §5.7). A value of a wrong type is an error, which names the
-member as in A2A 1.0. The types of the members come from their declarations.
+where they cannot be confused. Unknown members are ignored (A2A 1.0 §5.7). A value of a wrong type
+is an error, which names the member as in A2A 1.0, or as in 0.3 if only 0.3 has it. The types of the
+members come from their declarations.
 """
 
 import base64
@@ -407,13 +407,15 @@ def _upgrade_push_config(value: Json) -> Json:
 
 
 def _upgrade_authentication(value: Json) -> Json:
-    """Join the `schemes` of 0.3 with commas into the one `scheme` of 1.0."""
+    """Join the `schemes` of 0.3 with commas into the one `scheme` of 1.0, unless it is given."""
+    if value.get("scheme") is not None:
+        return value
     schemes = value.get("schemes")
     if schemes is not None and not isinstance(schemes, str):
         if not is_array(schemes) or not all(isinstance(s, str) and "," not in s for s in schemes):
             raise _Problem("must be an array of HTTP authentication schemes", ".schemes")
         schemes = ",".join(schemes)
-    return _completed(value, {"scheme": schemes})
+    return {**value, "scheme": schemes}
 
 
 def _upgrade_push_config_ids(value: Json) -> Json:

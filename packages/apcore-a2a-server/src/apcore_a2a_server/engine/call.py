@@ -54,8 +54,8 @@ class Call(Struct, frozen=True):
         webhook: The push config that the message adds to its task.
         key: The idempotency key of the request.
         metadata: The metadata of the request, overridden by that of its message.
-        resumption: The answer that resumes the task, for its module; None for a new task, or if the
-            answer chooses the skill.
+        resumption: The answer that resumes the task, for its module; None for a new task, and for
+            the answer to the question which skill to call, since no module has run yet.
         wants_text: Whether text is all that the client accepts as a result.
         question: The question to ask the client instead of calling the module; None to call it.
         asks_again: Whether the client is asked again if the answer in the message does not fit.

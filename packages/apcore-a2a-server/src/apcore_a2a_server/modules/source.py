@@ -43,9 +43,7 @@ def executor_of(
         if missing_methods(getattr(source, "registry", None), Registry):
             raise TypeError("The executor has no registry with list() and get_definition()")
         if acl is not None:
-            raise OptionError(
-                "acl", "is not for an executor, which has an ACL of its own: pass it there"
-            )
+            raise OptionError("acl", "is not for an existing executor: pass it to that executor")
         return source, False
     missing = missing_methods(source, Registry)
     if missing:

@@ -1,8 +1,8 @@
 """A program that checks JSON with a schema or with patterns, and is killed if that takes too long.
 
 It reads a request: `data` and a `schema`, or `data`, `patterns` and `has_json`. It writes the
-violations; for patterns it writes none, because only the time counts. To start fast, the program
-imports none of our modules, and only the library that the check needs.
+violations of a schema. For patterns it writes none: it only shows whether matching ends in time.
+To start fast, the program imports none of our modules, and only the library that the check needs.
 """
 
 import json
@@ -50,9 +50,8 @@ def match(patterns: list[Any], data: Any, *, has_json: bool) -> None:
     Args:
         patterns: The patterns, with flags and options.
         data: The value.
-        has_json: Whether texts may be JSON; then the texts inside that JSON are matched too. JSON
-            in JSON can't be nested deeply, because each level doubles the backslashes before a
-            quotation mark.
+        has_json: Whether texts may be JSON; then the texts inside that JSON are matched too. There
+            is no limit for JSON in JSON: each level doubles the backslashes, so it can't be deep.
     """
     from pydantic_core import SchemaValidator
 

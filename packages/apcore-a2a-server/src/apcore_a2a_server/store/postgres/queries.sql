@@ -120,7 +120,7 @@ SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;
 
 -- get_last_change: Return the last event of a change whose reply may have been lost.
--- The other columns are those of `change_state`. The flags were lost with the reply: all are true
+-- The other columns are those of `change_state` but for `call_index`. The flags were lost with the reply: all are true
 -- here, to be safe.
 SELECT t.epoch, t.first_event, e.body, true AS missed, true AS behind, true AS notifies
 FROM apcore_a2a.tasks t
