@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { commandsFor, type Command } from "./commands";
 
 const KEYS: [string[], string][] = [
@@ -30,7 +30,8 @@ export function Palette() {
     addEventListener("keydown", handleKey);
     return () => removeEventListener("keydown", handleKey);
   }, []);
-  useEffect(() => {
+  // a layout effect, because a key may open the dialog again before other effects run
+  useLayoutEffect(() => {
     if (!shown) dialog.current!.close();
   }, [shown]);
   const close = () => setShown(null);
