@@ -57,9 +57,7 @@ async function poll(round: number): Promise<void> {
     if (round !== currentRound) return;
     const hasRecovered = interval > POLL_INTERVAL;
     interval = POLL_INTERVAL;
-    if (changed.length || hasRecovered) publish(changed, hasRecovered);
-    // a pause may be among the changes that were not listed
-    if (hasMore && !hasRecovered) void loadInbox();
+    if (changed.length || hasMore || hasRecovered) publish(changed, hasMore, hasRecovered);
   } catch (error) {
     if (round !== currentRound || !isTemporary(error)) return;
     interval = Math.min(2 * interval, LONGEST_INTERVAL);
@@ -79,11 +77,12 @@ async function changes(): Promise<{ changed: Task[]; hasMore: boolean }> {
   return isFirst ? { changed: [], hasMore: false } : { changed: changedTasks, hasMore: Boolean(next) };
 }
 
-function publish(changed: Task[], hasRecovered: boolean): void {
+function publish(changed: Task[], hasMore: boolean, hasRecovered: boolean): void {
   live.value = { changed, recoveries: live.value.recoveries + Number(hasRecovered) };
   const waitingIds = new Set(inbox.value?.map((task) => task.id));
   const affectsInbox = (task: Task) => isPaused(task.status.state) || waitingIds.has(task.id);
-  if (hasRecovered || changed.some(affectsInbox)) void loadInbox();
+  // a pause may be among the changes that were not listed
+  if (hasRecovered || hasMore || changed.some(affectsInbox)) void loadInbox();
 }
 
 /** Whether to poll again after *error*: not if the agent cannot list tasks, or refuses to. */
