@@ -237,6 +237,7 @@ async def test_a_synchronous_module_that_takes_too_long_fails() -> None:
             action.end.set()
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_stream_that_stalls_fails(dialect: str) -> None:
     async def stalls(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
